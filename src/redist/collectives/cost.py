@@ -1,0 +1,183 @@
+"""What a step costs each device: elements received and bytes alive."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
+
+from redist.collectives.bijection import senders
+from redist.collectives.profile import BackendProfile
+from redist.collectives.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Chunk,
+    Exchange,
+    Owner,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    op_name,
+)
+from redist.collectives.typing import after
+from redist.types.bounds import max_missing, missing_by_device
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from redist.types.layout import Layout
+
+__all__ = ["Live", "live", "received", "received_by_device", "varies"]
+
+
+@lru_cache(maxsize=8192)
+def received(step: Step, before: Layout) -> int:
+    """Elements that the busiest device receives in a step (design section 3)."""
+    match step:
+        case Slice():
+            return 0
+        case AllGather() | AllToAll():
+            return max_missing(before, after(step, before))
+        case ReduceScatter(axes, _):
+            contributors = before.mesh.count(before.mesh.resolve(a) for _, dim_axes in axes for a in dim_axes)
+            return (contributors - 1) * after(step, before).block_elements()
+        case AllReduce(axes):
+            contributors = before.mesh.count(map(before.mesh.resolve, axes))
+            return -(-2 * (contributors - 1) * before.block_elements() // contributors)
+        case Permute(layout, _):
+            moved = _moved(step, before)
+            if not moved.any():
+                return 0
+            return layout.block_elements() if before.is_even() else int(received_by_device(step, before).max())
+        case Exchange(layout, transfers):
+            if isinstance(transfers, Owner) and _same_contribution(before, layout):
+                return max_missing(before, layout)
+            return int(received_by_device(step, before).max())
+        case Chunk(_, _, steps):
+            total = 0
+            for inner in steps:
+                total += received(inner, before)
+                before = after(inner, before)
+            return total
+        case _:
+            assert_never(step)
+
+
+def varies(step: Step, before: Layout) -> bool:
+    """Whether devices may receive different amounts in a step."""
+    match step:
+        case Slice() | AllReduce():
+            return False
+        case AllGather() | AllToAll() | ReduceScatter():
+            return not (before.is_even() and after(step, before).is_even())
+        case Permute() | Exchange() | Chunk():
+            return True
+        case _:
+            assert_never(step)
+
+
+def received_by_device(step: Step, before: Layout) -> NDArray[np.int64]:
+    """Elements that each device receives in a step, by position of the mesh after it."""
+    match step:
+        case Slice() | AllReduce():
+            return np.full(before.mesh.size, received(step, before), dtype=np.int64)
+        case AllGather() | AllToAll():
+            return _values(missing_by_device(before, after(step, before)))
+        case ReduceScatter(axes, _):
+            contributors = before.mesh.count(before.mesh.resolve(a) for _, dim_axes in axes for a in dim_axes)
+            return (contributors - 1) * _volumes(after(step, before))
+        case Permute(layout, _):
+            return np.where(_moved(step, before), _volumes(layout), 0)
+        case Exchange(layout, transfers):
+            if not isinstance(transfers, Owner):
+                totals = dict.fromkeys(layout.mesh.device_ids, 0)
+                for t in transfers:
+                    if t.sender != t.receiver:
+                        totals[t.receiver] += math.prod(b - a for a, b in zip(t.starts, t.stops, strict=True))
+                return _values(totals)
+            missing = _values(missing_by_device(before, layout))
+            if _same_contribution(before, layout):
+                return missing
+            at = {device: p for p, device in enumerate(before.mesh.device_ids)}
+            held = before.mesh.index(before.partial_axes)
+            wanted = layout.mesh.index(layout.partial_axes)
+            here = np.asarray([at.get(device, -1) for device in layout.mesh.device_ids])
+            return np.where((here >= 0) & (held[here] == wanted), missing, _volumes(layout))
+        case Chunk(_, _, steps):
+            total = np.zeros(before.mesh.size, dtype=np.int64)
+            for inner in steps:
+                total = total + received_by_device(inner, before)
+                before = after(inner, before)
+            return total
+        case _:
+            assert_never(step)
+
+
+def _values(by_device: dict[int, int]) -> NDArray[np.int64]:
+    return np.fromiter(by_device.values(), dtype=np.int64, count=len(by_device))
+
+
+def _volumes(layout: Layout) -> NDArray[np.int64]:
+    starts, stops = layout.boxes()
+    return np.prod(stops - starts, axis=1, dtype=np.int64)
+
+
+def _moved(step: Permute, before: Layout) -> NDArray[np.bool_]:
+    """Whether each device of the target mesh gets another device's block."""
+    return before.mesh.id_array()[senders(step, before)] != step.layout.mesh.id_array()
+
+
+def _same_contribution(before: Layout, target: Layout) -> bool:
+    """Whether every device's partial coordinate is the same before and after."""
+    if before.mesh.count(before.partial_axes) == 1:
+        return True
+    return before.mesh == target.mesh and before.partial_axes == target.partial_axes
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Bytes per device that a step keeps alive: its input and output blocks, and its staging."""
+
+    input_bytes: int
+    output_bytes: int
+    staging_bytes: int
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return self.input_bytes + self.output_bytes + self.staging_bytes
+
+
+def live(step: Step, before: Layout, profile: BackendProfile) -> Live:
+    """Bytes alive while a step runs, the plan's source aside (design section 4)."""
+    following = after(step, before)
+    if isinstance(step, Chunk):
+        return Live(before.block_bytes(), following.block_bytes(), _chunk_staging(step, before, profile))
+    given, made = before.block_bytes(), following.block_bytes()
+    return Live(given, made, profile.staging_bytes(op_name(step), given, made))
+
+
+def _chunk_staging(step: Chunk, before: Layout, profile: BackendProfile) -> int:
+    """The largest sum of a part's input, output and staging over the inner steps."""
+
+    def part(size: int, layout: Layout) -> int:
+        length = layout.block_shape()[step.dim]
+        return 0 if length == 0 else size // length * -(-length // step.parts)
+
+    largest = 0
+    for inner in step.steps:
+        following = after(inner, before)
+        inside = live(inner, before, profile)
+        largest = max(
+            largest,
+            part(inside.input_bytes, before)
+            + part(inside.output_bytes, following)
+            + part(inside.staging_bytes, following),
+        )
+        before = following
+    return largest

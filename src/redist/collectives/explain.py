@@ -1,0 +1,127 @@
+"""A plan as text for people: an aligned table, and what it costs against its bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from redist.collectives.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    AxesByDim,
+    Chunk,
+    Exchange,
+    Owner,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redist.collectives.plan import Plan
+    from redist.types.mesh import SubAxis
+
+__all__ = ["bytes_text", "describe", "explain"]
+
+
+def bytes_text(count: int) -> str:
+    """`1536 --> 1.50 KiB`; whole bytes below 1 KiB."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size /= 1024
+        if size < 1024 or unit == "TiB":
+            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+    raise AssertionError("the last unit takes every size")
+
+
+def describe(step: Step) -> str:
+    """One step in a few words: `all-to-all x: 0 -> 1`."""
+    match step:
+        case Slice(axes, _):
+            return f"slice {_by_dim(axes)}"
+        case AllGather(axes):
+            return f"all-gather {_by_dim(axes)}"
+        case AllToAll(moves, _):
+            return "all-to-all " + "; ".join(f"{_axes(axes)}: {i} -> {j}" for axes, i, j in moves)
+        case Permute():
+            return "permute"
+        case Exchange(_, transfers):
+            return "exchange" if isinstance(transfers, Owner) else f"exchange ({len(transfers)} transfers)"
+        case ReduceScatter(axes, _):
+            return f"reduce-scatter {_by_dim(axes)}"
+        case AllReduce(axes):
+            return f"all-reduce {_axes(axes)}"
+        case Chunk(dim, parts, steps):
+            return f"in {parts} parts of dim {dim}: " + ", then ".join(map(describe, steps))
+        case _:
+            assert_never(step)
+
+
+def _axes(axes: Iterable[SubAxis]) -> str:
+    return ",".join(map(str, axes))
+
+
+def _by_dim(axes: AxesByDim) -> str:
+    return "; ".join(f"dim {i} by {_axes(dim_axes)}" for i, dim_axes in axes)
+
+
+def explain(plan: Plan) -> str:
+    """The plan as an aligned table (step, layout after, received, live, running peak), then the totals."""
+    layouts = plan.layouts
+    rows = [("step", "layout after", "received", "live", "peak")]
+    peak = plan.source.block_bytes()
+    rows.append(("source", str(plan.source), "", "", bytes_text(peak)))
+    for n, step in enumerate(plan.steps):
+        peak = max(peak, plan.live_bytes[n])
+        after = layouts[n + 1]
+        shown = str(after) if after.mesh == layouts[n].mesh else f"{after} on {after.mesh}"
+        rows.append(
+            (
+                f"{n + 1}. {describe(step)}",
+                shown,
+                bytes_text(plan.step_received_bytes[n]),
+                bytes_text(plan.live_bytes[n]),
+                bytes_text(peak),
+            )
+        )
+    return "\n".join([_headline(plan), *_aligned(rows), *_totals(plan), *plan.options.notes])
+
+
+def _headline(plan: Plan) -> str:
+    target = str(plan.target) if plan.target.mesh == plan.source.mesh else f"{plan.target} on {plan.target.mesh}"
+    return f"{plan.source} on {plan.source.mesh or 'one device'}  ->  {target}   (bytes are per device)"
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if n < 2 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _totals(plan: Plan) -> list[str]:
+    received, bound = plan.received_bytes, plan.lower_bound_bytes
+    if received == bound:
+        against = "exactly what is missing"
+    elif bound:
+        against = f"{plan.excess:.3g}x the lower bound of {bytes_text(bound)}"
+    else:
+        against = "although nothing is missing"
+    steps = plan.communication_steps
+    lines = [f"received {bytes_text(received)} in {steps} communication step{'s' * (steps != 1)}: {against}"]
+    largest, bound = plan.largest_block_bytes, plan.block_bound_bytes
+    within = "within" if largest <= bound else "OVER"
+    lines.append(
+        f"largest block {bytes_text(largest)}, {within} the bound of {bytes_text(bound)}; live peak {bytes_text(plan.peak_bytes)}"
+        + (f" of a limit of {bytes_text(plan.options.memory_limit)}" if plan.options.memory_limit is not None else "")
+    )
+    return lines
