@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import numpy as np
 
@@ -24,15 +24,17 @@ from redist.collectives.steps import (
     Step,
     op_name,
 )
-from redist.collectives.typing import after
+from redist.collectives.typing import after, layouts_of
 from redist.types.bounds import max_missing, missing_by_device
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from redist.types.layout import Layout
 
-__all__ = ["Live", "live", "received", "received_by_device", "varies"]
+__all__ = ["Live", "busiest", "communications", "live", "received", "received_by_device", "varies"]
 
 
 @lru_cache(maxsize=8192)
@@ -48,7 +50,7 @@ def received(step: Step, before: Layout) -> int:
             return (contributors - 1) * after(step, before).block_elements()
         case AllReduce(axes):
             contributors = before.mesh.count(map(before.mesh.resolve, axes))
-            return -(-2 * (contributors - 1) * before.block_elements() // contributors)
+            return _all_reduced(before.block_elements(), contributors)
         case Permute(layout, _):
             moved = _moved(step, before)
             if not moved.any():
@@ -59,33 +61,63 @@ def received(step: Step, before: Layout) -> int:
                 return max_missing(before, layout)
             return int(received_by_device(step, before).max())
         case Chunk(_, _, steps):
-            total = 0
-            for inner in steps:
-                total += received(inner, before)
-                before = after(inner, before)
-            return total
+            return busiest(steps, layouts_of(steps, before))
         case _:
             assert_never(step)
+
+
+def busiest(steps: Sequence[Step], layouts: Sequence[Layout]) -> int:
+    """Elements that the busiest device receives over all steps, given the layout before and after each.
+
+    Devices are told apart only where it matters: where several steps give them different amounts, or
+    run on different devices.
+    """
+    counts = [received(step, before) for step, before in zip(steps, layouts, strict=False)]
+    costly = [n for n, count in enumerate(counts) if count]
+    varying = [n for n in costly if varies(steps[n], layouts[n])]
+    if all(layouts[n + 1].mesh.same_devices(layouts[costly[0] + 1].mesh) for n in costly[1:]):
+        if len(varying) < 2:
+            return sum(counts)
+    else:
+        varying = costly
+    total: dict[int, int] = {}
+    for n in varying:
+        by_position = received_by_device(steps[n], layouts[n])
+        for device, count in zip(layouts[n + 1].mesh.device_ids, by_position.tolist(), strict=True):
+            total[device] = total.get(device, 0) + count
+    return max(total.values()) + sum(counts[n] for n in costly if n not in varying)
 
 
 def varies(step: Step, before: Layout) -> bool:
     """Whether devices may receive different amounts in a step."""
     match step:
-        case Slice() | AllReduce():
+        case Slice():
             return False
-        case AllGather() | AllToAll() | ReduceScatter():
+        case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
             return not (before.is_even() and after(step, before).is_even())
-        case Permute() | Exchange() | Chunk():
+        case Permute() | Exchange():
             return True
+        case Chunk(_, _, steps):
+            return any(varies(inner, layout) for inner, layout in zip(steps, layouts_of(steps, before), strict=False))
         case _:
             assert_never(step)
+
+
+def communications(step: Step, before: Layout) -> int:
+    """Steps in which some device receives something: 0 or 1, or those inside a chunk."""
+    if not isinstance(step, Chunk):
+        return int(received(step, before) > 0)
+    layouts = layouts_of(step.steps, before)
+    return sum(communications(inner, layout) for inner, layout in zip(step.steps, layouts, strict=False))
 
 
 def received_by_device(step: Step, before: Layout) -> NDArray[np.int64]:
     """Elements that each device receives in a step, by position of the mesh after it."""
     match step:
-        case Slice() | AllReduce():
-            return np.full(before.mesh.size, received(step, before), dtype=np.int64)
+        case Slice():
+            return np.zeros(before.mesh.size, dtype=np.int64)
+        case AllReduce(axes):
+            return _all_reduced(_volumes(before), before.mesh.count(map(before.mesh.resolve, axes)))
         case AllGather() | AllToAll():
             return _values(missing_by_device(before, after(step, before)))
         case ReduceScatter(axes, _):
@@ -116,6 +148,14 @@ def received_by_device(step: Step, before: Layout) -> NDArray[np.int64]:
             return total
         case _:
             assert_never(step)
+
+
+_Count = TypeVar("_Count", int, "NDArray[np.int64]")
+
+
+def _all_reduced(block: _Count, contributors: int) -> _Count:
+    """What a reduce-scatter and an all-gather of the block receive, rounded up."""
+    return -(-2 * (contributors - 1) * block // contributors)
 
 
 def _values(by_device: dict[int, int]) -> NDArray[np.int64]:
@@ -167,7 +207,7 @@ def _chunk_staging(step: Chunk, before: Layout, profile: BackendProfile) -> int:
 
     def part(size: int, layout: Layout) -> int:
         length = layout.block_shape()[step.dim]
-        return 0 if length == 0 else size // length * -(-length // step.parts)
+        return 0 if length == 0 else -(-size * -(-length // step.parts) // length)
 
     largest = 0
     for inner in step.steps:

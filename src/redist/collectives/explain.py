@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from redist.collectives.plan import Plan
+    from redist.types.layout import Layout
     from redist.types.mesh import SubAxis
 
 __all__ = ["bytes_text", "describe", "explain"]
 
 
 def bytes_text(count: int) -> str:
-    """`1536 --> 1.50 KiB`; whole bytes below 1 KiB."""
+    """`1536 --> 1.5 KiB`; three digits, whole bytes below 1 KiB."""
     if count < 1024:
         return f"{count} B"
     size = float(count)
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         size /= 1024
         if size < 1024 or unit == "TiB":
-            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+            return f"{size:.3g} {unit}" if size < 999.5 else f"{size:.0f} {unit}"
     raise AssertionError("the last unit takes every size")
 
 
@@ -79,7 +80,7 @@ def explain(plan: Plan) -> str:
     for n, step in enumerate(plan.steps):
         peak = max(peak, plan.live_bytes[n])
         after = layouts[n + 1]
-        shown = str(after) if after.mesh == layouts[n].mesh else f"{after} on {after.mesh}"
+        shown = str(after) if after.mesh == layouts[n].mesh else f"{after} on {_mesh(after)}"
         rows.append(
             (
                 f"{n + 1}. {describe(step)}",
@@ -93,8 +94,12 @@ def explain(plan: Plan) -> str:
 
 
 def _headline(plan: Plan) -> str:
-    target = str(plan.target) if plan.target.mesh == plan.source.mesh else f"{plan.target} on {plan.target.mesh}"
-    return f"{plan.source} on {plan.source.mesh or 'one device'}  ->  {target}   (bytes are per device)"
+    target = str(plan.target) if plan.target.mesh == plan.source.mesh else f"{plan.target} on {_mesh(plan.target)}"
+    return f"{plan.source} on {_mesh(plan.source)}  ->  {target}   (bytes are per device)"
+
+
+def _mesh(layout: Layout) -> str:
+    return str(layout.mesh) or "one device"
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:

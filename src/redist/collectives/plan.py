@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-from redist.collectives.cost import live, received, received_by_device, varies
+from redist.collectives.cost import busiest, communications, live, received
 from redist.collectives.profile import profile_of
-from redist.collectives.steps import Chunk, Slice, Step
+from redist.collectives.steps import Step
 from redist.collectives.topology import UNIFORM, Topology, step_seconds
 from redist.collectives.typing import layouts_of
 from redist.types.bounds import lower_bound
@@ -73,20 +73,7 @@ class Plan:
     @property
     def received_bytes(self) -> int:
         """Bytes that the busiest device receives over all steps."""
-        return self._once("received", self._received)
-
-    def _received(self) -> int:
-        layouts = self.layouts
-        costly = [n for n, count in enumerate(self.step_received_bytes) if count]
-        varying = [n for n in costly if varies(self.steps[n], layouts[n])]
-        if len(varying) < 2:
-            return sum(self.step_received_bytes)
-        total: dict[int, int] = {}
-        for n in varying:
-            by_position = received_by_device(self.steps[n], layouts[n]) * self.source.itemsize
-            for device, count in zip(layouts[n + 1].mesh.device_ids, by_position.tolist(), strict=True):
-                total[device] = total.get(device, 0) + count
-        return max(total.values()) + sum(self.step_received_bytes[n] for n in costly if n not in varying)
+        return self._once("received", lambda: busiest(self.steps, self.layouts) * self.source.itemsize)
 
     @property
     def lower_bound_bytes(self) -> int:
@@ -147,12 +134,8 @@ class Plan:
 
     @property
     def communication_steps(self) -> int:
-        """Steps in which some device receives something (a chunk counts its inner steps once)."""
-        count = 0
-        for step, size in zip(self.steps, self.step_received_bytes, strict=True):
-            inner = step.steps if isinstance(step, Chunk) else (step,)
-            count += sum(not isinstance(s, Slice) for s in inner) if size else 0
-        return count
+        """Steps in which some device receives something (those inside a chunk count once)."""
+        return sum(communications(step, before) for step, before in zip(self.steps, self.layouts, strict=False))
 
     def explain(self) -> str:
         """The plan as an aligned table, against its bounds: what `redist plan` prints."""

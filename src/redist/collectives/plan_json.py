@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
@@ -51,6 +52,7 @@ def dump_plan(plan: Plan, indent: int | None = None) -> str:
             "options": _dump_options(plan.options),
         },
         indent=indent,
+        default=operator.index,  # NumPy's integers
     )
 
 
@@ -204,7 +206,7 @@ def load_plan(text: str) -> Plan:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        line = text.splitlines()[error.lineno - 1] if text else ""
+        line = text.split("\n")[error.lineno - 1]
         raise ParseError(f"malformed JSON, line {error.lineno}: {error.msg}", line, error.colno - 1) from None
     root = _Node(value, "plan")
     schema = root.field("schema")
@@ -260,7 +262,7 @@ def _load_by_dim(node: _Node) -> list[tuple[int, tuple[SubAxis, ...]]]:
 
 
 def _dim(key: str, node: _Node) -> int:
-    if not key.isdigit():
+    if not key.isdecimal():
         raise node.fail(f"'{key}' is no dimension; use a non-negative integer")
     return int(key)
 

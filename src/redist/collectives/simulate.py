@@ -41,7 +41,7 @@ def simulate(
         given = scatter(source, value)
     blocks = stacked([given[device] for device in source.mesh.device_ids], source)
     made, final = run_steps(blocks, plan.steps, source)
-    result = {device: made[p] for p, device in enumerate(final.mesh.device_ids)}
+    result = {device: np.array(made[p]) for p, device in enumerate(final.mesh.device_ids)}
     if check:
         assert value is not None
         _check_result(plan, value, result)
@@ -69,39 +69,37 @@ def scatter(layout: Layout, array: NDArray[Any], seed: int = 0) -> dict[int, NDA
 def _contributions(array: NDArray[Any], count: int, reduction: str, seed: int) -> list[NDArray[Any]]:
     """`count` arrays that reduce to `array`, all of them different where the dtype allows."""
     rng = np.random.default_rng(seed)
+    owner = rng.integers(0, count, size=array.shape)
+    if array.dtype == bool:  # any or all of the contributions
+        neutral = reduction in ("min", "prod")
+        tossed = [rng.integers(0, 2, size=array.shape) == 1 for _ in range(count)]
+        return [np.where((owner == c) | coin, array, neutral) for c, coin in enumerate(tossed)]
     small = [rng.integers(1, 5, size=array.shape) for _ in range(count - 1)]
     match reduction:
         case "sum":
             shares = [s.astype(array.dtype) for s in small]
             rest = array
             for share in shares:
-                rest = rest ^ share if array.dtype == bool else rest - share
+                rest = rest - share
             return [*shares, rest]
         case "prod":
             signs = [np.where(s % 2 == 0, 1, -1).astype(array.dtype) for s in small]
-            if np.issubdtype(array.dtype, np.unsignedinteger) or array.dtype == bool:
+            if np.issubdtype(array.dtype, np.unsignedinteger):
                 signs = [np.ones_like(array) for _ in small]
             rest = array
             for sign in signs:
                 rest = rest * sign
             return [*signs, rest]
         case _:
-            lowered = [array if array.dtype == bool else _toward(array, s, reduction) for s in small]
-            owner = rng.integers(0, count, size=array.shape)
+            lowered = [_toward(array, s, reduction) for s in small]
             shares = [*lowered, lowered[0]]
             return [np.where(owner == c, array, share) for c, share in enumerate(shares)]
 
 
 def _toward(array: NDArray[Any], amount: NDArray[Any], reduction: str) -> NDArray[Any]:
-    """Values that lose against `array` under max or min."""
-    if np.issubdtype(array.dtype, np.unsignedinteger):
-        return (
-            np.minimum(array, amount.astype(array.dtype))
-            if reduction == "max"
-            else np.maximum(array, amount.astype(array.dtype))
-        )
-    step = amount.astype(array.dtype)
-    return array - step if reduction == "max" else array + step
+    """Values that do not win against `array` under max or min."""
+    step = amount.astype(array.dtype)  # where integers wrap around, `array` itself
+    return np.minimum(array, array - step) if reduction == "max" else np.maximum(array, array + step)
 
 
 def assemble(layout: Layout, blocks: Mapping[int, NDArray[Any]]) -> NDArray[Any]:

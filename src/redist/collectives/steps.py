@@ -45,7 +45,7 @@ def _axes(axes: Iterable[AxisLike]) -> tuple[SubAxis, ...]:
 
 def _by_dim(axes: Mapping[int, Iterable[AxisLike]] | Iterable[tuple[int, Iterable[AxisLike]]]) -> AxesByDim:
     pairs = axes.items() if isinstance(axes, Mapping) else axes
-    return tuple(sorted((i, _axes(dim_axes)) for i, dim_axes in pairs))
+    return tuple(sorted(((i, _axes(dim_axes)) for i, dim_axes in pairs), key=lambda pair: pair[0]))
 
 
 def _rules(rules: Mapping[int, BlockRule] | Iterable[tuple[int, BlockRule]]) -> Rules:

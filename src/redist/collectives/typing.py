@@ -359,7 +359,11 @@ def _chunked(step: Chunk, before: Layout) -> Layout:
     current = before
     for inner in step.steps:
         following = after(inner, current)
-        if step.dim in _touched(inner, current) or following.mesh != current.mesh:
+        if following.mesh != current.mesh:
+            raise LayoutError(
+                f"{op_name(inner)} goes from mesh {current.mesh} to {following.mesh}; the steps of a chunk keep the mesh"
+            )
+        if step.dim in _touched(inner, current):
             raise LayoutError(
                 f"dimension {step.dim} is touched by {op_name(inner)}; chunk along a dimension that the steps leave alone"
             )

@@ -49,6 +49,9 @@ class Offsets:
 
     starts: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "starts", tuple(map(int, self.starts)))
+
     def __str__(self) -> str:
         return f"@[{','.join(map(str, self.starts))}]"
 

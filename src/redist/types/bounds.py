@@ -15,6 +15,7 @@ import numpy as np
 from redist.errors import LayoutError
 from redist.types.blocks import block_edges
 from redist.types.digits import Alignment, align
+from redist.types.layout import Dim
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,10 +56,15 @@ def _extra_partial(src: Layout, dst: Layout) -> str | None:
         return f"the target is unreduced ({dst.partial}) where the source is not; {remedy}"
     if src.partial.reduction != dst.partial.reduction:
         return f"the target is unreduced by {dst.partial.reduction}, the source by {src.partial.reduction}; {remedy}"
-    alignment = align((src, dst))
+    alignment = align((_unsharded(src), _unsharded(dst)))
     if alignment is None or not set(alignment.forms[1].partial) <= set(alignment.forms[0].partial):
         return f"the target is unreduced over axes ({dst.partial}) where the source ({src.partial}) is not; {remedy}"
     return None
+
+
+def _unsharded(layout: Layout) -> Layout:
+    """The layout with its partial axes alone, whose cuts are all that matter for what is unreduced."""
+    return layout.with_dims([Dim(dim.size) for dim in layout.dims])
 
 
 def missing_by_device(src: Layout, dst: Layout) -> dict[int, int]:

@@ -57,7 +57,7 @@ def dtype_name(dtype: Any) -> str:
             return _LONG_TO_SHORT[dtype]
     try:
         resolved = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses comma-separated text as Python
         raise LayoutError(
             f"unknown dtype {str(dtype)!r}: use a short name ({', '.join(_NUMPY_NAMES)}, {', '.join(_ML_NAMES)}), "
             "or a NumPy dtype"

@@ -104,6 +104,9 @@ class Layout:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.mesh, self.dtype, self.dims, self.partial)
+
     @staticmethod
     def parse(text: str, mesh: Mesh) -> Layout:
         """Read `f32[1024{x,y}, 512]`, `bf16[13{p}:balanced] sum{q}`. Raises ParseError."""
@@ -281,6 +284,19 @@ class Layout:
         from redist.types.convert.dtensor import layout_to_dtensor
 
         return layout_to_dtensor(self)
+
+
+def _rebuilt(mesh: Mesh, dtype: str, dims: tuple[Dim, ...], partial: Partial | None) -> Layout:
+    """What pickle calls: a hash is not carried over, since another process hashes names to other numbers."""
+    return Layout(
+        mesh,
+        [dim.size for dim in dims],
+        [dim.axes for dim in dims],
+        dtype,
+        rules=[dim.rule for dim in dims],
+        partial=partial.axes if partial else (),
+        reduction=partial.reduction if partial else "sum",
+    )
 
 
 def merge_axes(mesh: Mesh, axes: Sequence[SubAxis]) -> tuple[SubAxis, ...]:

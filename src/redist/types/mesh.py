@@ -103,6 +103,9 @@ class Mesh:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mesh, (self.axes, self._ids)  # built anew: another process hashes names to other numbers
+
     @staticmethod
     def parse(text: str) -> Mesh:
         """Read `x=4,y=2` or `x=4,y=2@[0,4,1,5,2,6,3,7]`. Raises ParseError."""

@@ -243,7 +243,8 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
     def copy(sender: int, receiver: int, starts: Sequence[int], stops: Sequence[int]) -> None:
         take = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, held[0][sender].tolist(), strict=True))
         put = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, wanted[0][receiver].tolist(), strict=True))
-        made[receiver][put] = blocks[sender][take]
+        block = made[receiver, ...] if isinstance(made, np.ndarray) else made[receiver]  # of rank 0: a view, not a scalar
+        block[put] = blocks[sender][take]
 
     if isinstance(step.transfers, Owner):
         owned_transfers(before, following, held, wanted, copy)

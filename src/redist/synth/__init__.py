@@ -1,0 +1,5 @@
+"""How to get from one layout to another: plans inside a memory bound."""
+
+from redist.synth.planner import synthesize
+
+__all__ = ["synthesize"]
