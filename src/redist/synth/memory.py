@@ -27,25 +27,20 @@ def within_limit(plan: Plan) -> Plan:
         smallest = min(smallest, chunked.peak_bytes)
     raise InfeasibleError(
         f"no plan from {plan.source} to {plan.target} keeps the live peak within {limit} bytes per device; the smallest "
-        f"feasible limit is {smallest} bytes"
-        + ("" if plan.options.donate else " (donating the source may lower it)"),
+        f"feasible limit is {smallest} bytes" + ("" if plan.options.donate else " (donating the source may lower it)"),
         smallest,
     )
 
 
 def _chunkings(plan: Plan) -> Iterator[Plan]:
     """All steps in chunks, few parts first."""
-    dims = [
-        i for i in range(plan.source.rank) if _untouched(plan.steps, plan.source, i)
-    ]
+    dims = [i for i in range(plan.source.rank) if _untouched(plan.steps, plan.source, i)]
     longest = {i: plan.source.block_shape()[i] for i in dims}
     parts = 2
     while any(parts // 2 < longest[i] for i in dims):
         for i in dims:
             if longest[i] >= 2:
-                yield replace(
-                    plan, steps=(Chunk(i, min(parts, longest[i]), plan.steps),)
-                )
+                yield replace(plan, steps=(Chunk(i, min(parts, longest[i]), plan.steps),))
         parts *= 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from redist.collectives.plan import Options, Plan
@@ -11,12 +11,12 @@ from redist.collectives.steps import Exchange, Step, op_name
 from redist.collectives.topology import UNIFORM, Topology
 from redist.collectives.typing import after
 from redist.errors import InfeasibleError, LayoutError, TypingError
-from redist.synth.double import permute_and_all_to_all, two_all_to_alls
 from redist.synth.memory import within_limit
 from redist.synth.problem import Problem, Route
 from redist.synth.realise import realise
 from redist.synth.reduction import reductions
 from redist.synth.relabel import relabelled
+from redist.synth.search import several_moves
 from redist.synth.single import local_route, one_all_to_all, one_permute
 from redist.types.bounds import require_same_array
 from redist.types.digits import align
@@ -24,17 +24,7 @@ from redist.types.layout import Layout
 
 __all__ = ["ALL_STEPS", "UNIFORM_STEPS", "synthesize"]
 
-UNIFORM_STEPS = frozenset(
-    {
-        "slice",
-        "all_gather",
-        "all_to_all",
-        "permute",
-        "reduce_scatter",
-        "all_reduce",
-        "chunk",
-    }
-)
+UNIFORM_STEPS = frozenset({"slice", "all_gather", "all_to_all", "permute", "reduce_scatter", "all_reduce", "chunk"})
 ALL_STEPS = UNIFORM_STEPS | {"exchange"}
 
 
@@ -58,13 +48,9 @@ def synthesize(
     """
     allowed = None if steps is None else frozenset(steps)
     if allowed is not None and not allowed <= ALL_STEPS:
-        raise LayoutError(
-            f"unknown steps {sorted(allowed - ALL_STEPS)}; use some of {', '.join(sorted(ALL_STEPS))}"
-        )
+        raise LayoutError(f"unknown steps {sorted(allowed - ALL_STEPS)}; use some of {', '.join(sorted(ALL_STEPS))}")
     profile_of(backend)
-    return _synthesize(
-        src, dst, memory_limit, topology or UNIFORM, allowed, backend, donate
-    )
+    return _synthesize(src, dst, memory_limit, topology or UNIFORM, allowed, backend, donate)
 
 
 @lru_cache(maxsize=4096)
@@ -80,27 +66,15 @@ def _synthesize(
     require_same_array(src, dst)
     options = Options(backend, donate, memory_limit, topology)
     if src.equivalent(dst):
-        return within_limit(
-            Plan(
-                src,
-                dst,
-                (),
-                Options(backend, donate, memory_limit, topology, True, 1.0),
-            )
-        )
+        return within_limit(Plan(src, dst, (), Options(backend, donate, memory_limit, topology, True, 1.0)))
     uniform = allowed or UNIFORM_STEPS
     found = [
         plan
         for steps in _candidates(src, dst)
-        if all(op_name(step) in uniform for step in steps)
-        and (plan := _checked(src, dst, steps, options)) is not None
+        if all(op_name(step) in uniform for step in steps) and (plan := _checked(src, dst, steps, options)) is not None
     ]
     if "exchange" in uniform or (not found and allowed is None):
-        found += [
-            plan
-            for steps in _exchanges(src, dst)
-            if (plan := _checked(src, dst, steps, options)) is not None
-        ]
+        found += [plan for steps in _exchanges(src, dst) if (plan := _checked(src, dst, steps, options)) is not None]
     if not found:
         raise InfeasibleError(
             f"no plan from {src} to {dst} uses only {', '.join(sorted(uniform))} and keeps every block within "
@@ -114,18 +88,14 @@ def _price(plan: Plan) -> tuple[float, int, int, int]:
     return plan.seconds, plan.communication_steps, len(plan.steps), plan.peak_bytes
 
 
-def _checked(
-    src: Layout, dst: Layout, steps: tuple[Step, ...], options: Options
-) -> Plan | None:
+def _checked(src: Layout, dst: Layout, steps: tuple[Step, ...], options: Options) -> Plan | None:
     """The plan, if its steps type, reach the target and keep the block bound (uneven blocks may not nest)."""
     plan = Plan(src, dst, steps, options)
     try:
         reached = plan.layouts[-1].equivalent(dst)
     except TypingError:
         return None
-    return (
-        plan if reached and plan.largest_block_bytes <= plan.block_bound_bytes else None
-    )
+    return plan if reached and plan.largest_block_bytes <= plan.block_bound_bytes else None
 
 
 def _candidates(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
@@ -149,29 +119,28 @@ def _after_all(steps: Iterable[Step], layout: Layout) -> Layout | None:
     return layout
 
 
-_CLASSES: tuple[tuple[Callable[[Problem], Route | None], ...], ...] = (
-    (local_route,),
-    (one_all_to_all,),
-    (one_permute,),
-    (two_all_to_alls, permute_and_all_to_all),
-)
-"""Classes of routes; a later one is never cheaper than one found before it."""
-
-
 def _uniform(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
     alignment = align((src, dst), primes=True)
     if alignment is None:
         yield from relabelled(src, dst)
         return
     first, second = alignment.forms
-    problem = Problem(
-        alignment.sizes, src.shape, first.dims, second.dims, frozenset(second.partial)
-    )
-    for routes in _CLASSES:
-        found = [route for make in routes if (route := make(problem)) is not None]
-        yield from (realise(route, problem, alignment, src, dst) for route in found)
-        if found and src.is_even() and dst.is_even():
-            return
+    problem = Problem(alignment.sizes, src.shape, first.dims, second.dims, frozenset(second.partial))
+    for make in (local_route, one_all_to_all, one_permute, _several):
+        route = make(problem)
+        if route is None:
+            continue
+        try:
+            yield realise(route, problem, alignment, src, dst)
+        except (TypingError, LayoutError):  # uneven blocks need not nest, explicit offsets need not extend
+            assert not (src.is_even() and dst.is_even()), f"route {route} of {problem} does not type"
+        else:
+            if src.is_even() and dst.is_even():  # a later class is never cheaper
+                return
+
+
+def _several(problem: Problem) -> Route | None:
+    return several_moves(problem)[0]
 
 
 def _exchanges(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:

@@ -10,16 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "AllToAllMove",
-    "Lists",
-    "Middle",
-    "PermuteMove",
-    "Problem",
-    "Route",
-    "apply",
-    "cost",
-]
+__all__ = ["AllToAllMove", "Lists", "Middle", "PermuteMove", "Problem", "Route", "apply", "cost"]
 
 Lists = tuple[tuple[int, ...], ...]
 """Per dimension, digit numbers major to minor."""
@@ -102,9 +93,7 @@ def cost(problem: Problem, route: Route) -> tuple[int, int]:
     the difference to the block it makes.
     """
     sliced = appended(problem.source, route.slices)
-    block = math.prod(problem.shape) // math.prod(
-        problem.count(digits) for digits in sliced
-    )
+    block = math.prod(problem.shape) // math.prod(problem.count(digits) for digits in sliced)
     received, steps = 0, 0
     for move in route.middle:
         steps += 1

@@ -2,140 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import assert_never
 
 from redist.collectives.steps import AllGather, AllToAll, Free, Permute, Slice, Step
-from redist.synth.problem import (
-    AllToAllMove,
-    Lists,
-    Middle,
-    PermuteMove,
-    Problem,
-    Route,
-    appended,
-    apply,
-)
-from redist.types.blocks import Balanced, BlockRule, Ceil
+from redist.collectives.typing import after
+from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, Route, appended, apply
+from redist.types.blocks import Balanced, BlockRule, Offsets
 from redist.types.digits import Alignment
 from redist.types.layout import Dim, Layout
+from redist.types.mesh import SubAxis
 
 __all__ = ["realise"]
 
 
-def realise(
-    route: Route, problem: Problem, alignment: Alignment, source: Layout, target: Layout
-) -> tuple[Step, ...]:
-    """The steps of a route, each as wide as it can be; axes are those of the source mesh."""
+def realise(route: Route, problem: Problem, alignment: Alignment, source: Layout, target: Layout) -> tuple[Step, ...]:
+    """The steps of a route, each as wide as it can be; axes are those of the source mesh.
+
+    Raises TypingError or LayoutError where uneven blocks or explicit offsets do not allow the route.
+    """
     steps: list[Step] = []
-    lists = appended(problem.source, route.slices)
+    layout, lists = source, problem.source
+
+    def take(step: Step) -> None:
+        nonlocal layout
+        steps.append(step)
+        layout = after(step, layout)
+
     if any(route.slices):
-        rules = {
-            i: rule
-            for i in _sharded(route.slices)
-            if (rule := _rule(problem, target, i, problem.source, lists))
-        }
-        steps.append(
-            Slice(
-                {i: alignment.axes(route.slices[i]) for i in _sharded(route.slices)},
-                rules,
-            )
-        )
+        sliced = appended(lists, route.slices)
+        take(Slice(_axes(alignment, route.slices), _rules(problem, target, lists, sliced)))
+        lists = sliced
     for move in route.middle:
-        after = apply(move, lists)
-        steps.append(_move(move, problem, alignment, source, target, lists, after))
-        lists = after
+        moved = apply(move, lists)
+        match move:
+            case AllToAllMove(moves):
+                rules = _rules(problem, target, lists, moved)
+                take(AllToAll([(alignment.axes(digits), i, j) for digits, i, j in moves], rules))
+            case PermuteMove():
+                dims = [
+                    Dim(dim.size, alignment.axes(digits), dim.rule)
+                    for dim, digits in zip(layout.dims, moved, strict=True)
+                ]
+                take(Permute(layout.with_dims(dims), free_groups(problem, alignment, lists, moved)))
+            case _:
+                assert_never(move)
+        lists = moved
     if any(route.gathers):
-        steps.append(
-            AllGather(
-                {i: alignment.axes(route.gathers[i]) for i in _sharded(route.gathers)}
-            )
-        )
+        take(AllGather(_axes(alignment, route.gathers)))
     return tuple(steps)
 
 
-def _sharded(lists: Lists) -> list[int]:
-    return [i for i, digits in enumerate(lists) if digits]
+def _axes(alignment: Alignment, lists: Lists) -> dict[int, tuple[SubAxis, ...]]:
+    return {i: alignment.axes(digits) for i, digits in enumerate(lists) if digits}
 
 
-def _rule(
-    problem: Problem, target: Layout, i: int, before: Lists, after: Lists
-) -> BlockRule | None:
-    """The block rule to state when dimension i is cut for the first time, None for ceil."""
-    rule = target.dims[i].rule
-    if before[i] or isinstance(rule, Ceil):
-        return None
-    if isinstance(rule, Balanced) or problem.count(after[i]) == problem.count(
-        problem.target[i]
-    ):
-        return rule
-    return None
+def _rules(problem: Problem, target: Layout, before: Lists, after: Lists) -> dict[int, BlockRule]:
+    """The block rules to state for dimensions that are cut for the first time, where not ceil."""
+    rules: dict[int, BlockRule] = {}
+    for i, dim in enumerate(target.dims):
+        whole = problem.count(after[i]) == problem.count(problem.target[i])
+        if after[i] and not before[i] and (isinstance(dim.rule, Balanced) or (isinstance(dim.rule, Offsets) and whole)):
+            rules[i] = dim.rule
+    return rules
 
 
-def _move(
-    move: Middle,
-    problem: Problem,
-    alignment: Alignment,
-    source: Layout,
-    target: Layout,
-    before: Lists,
-    after: Lists,
-) -> Step:
-    match move:
-        case AllToAllMove(moves):
-            gaining = {j for _, _, j in moves}
-            rules = {
-                j: rule
-                for j in gaining
-                if (rule := _rule(problem, target, j, before, after))
-            }
-            return AllToAll(
-                [(alignment.axes(digits), i, j) for digits, i, j in moves], rules
-            )
-        case PermuteMove(lists):
-            dims = [
-                Dim(dim.size, alignment.axes(digits), dim.rule)
-                for dim, digits in zip(
-                    _rules_after(source, before, problem), lists, strict=True
-                )
-            ]
-            return Permute(
-                source.with_dims(dims, _held(source, alignment, problem)),
-                free_groups(problem, alignment, before, lists),
-            )
-        case _:
-            assert_never(move)
-
-
-def _rules_after(source: Layout, before: Lists, problem: Problem) -> Sequence[Dim]:
-    """The dimensions with the rules that their blocks have when a permute runs: those of the source where
-    it was sharded; a permute changes no rule."""
-    return source.dims
-
-
-def _held(source: Layout, alignment: Alignment, problem: Problem) -> tuple[object, ...]:
-    return alignment.axes(sorted(problem.held)) if problem.held else ()
-
-
-def free_groups(
-    problem: Problem, alignment: Alignment, before: Lists, after: Lists
-) -> Free:
+def free_groups(problem: Problem, alignment: Alignment, before: Lists, after: Lists) -> Free:
     """Which replica sends: so that as many devices as possible keep their block.
 
     In dimensions, sender digit before[i][n] is receiver digit after[i][n]: chains of digits. Closing each
     chain into a cycle leaves the devices whose coordinates are equal along all cycles in place.
     """
     ours, theirs = problem.unused(before), problem.unused(after)
-    follows = {
-        a: b
-        for old, new in zip(before, after, strict=True)
-        for a, b in zip(old, new, strict=False)
-    }
+    follows = {a: b for old, new in zip(before, after, strict=True) for a, b in zip(old, new, strict=False)}
     matched = all(
-        len(old) == len(new)
-        and all(
-            problem.sizes[a] == problem.sizes[b] for a, b in zip(old, new, strict=True)
-        )
+        len(old) == len(new) and all(problem.sizes[a] == problem.sizes[b] for a, b in zip(old, new, strict=True))
         for old, new in zip(before, after, strict=True)
     )
     pairs: list[tuple[int, int]] = []
@@ -151,8 +91,6 @@ def free_groups(
     taken = {a for a, _ in pairs}
     rest = [a for a in ours if a not in taken]
     pairs += zip(
-        sorted(rest, key=lambda d: problem.sizes[d]),
-        sorted(left, key=lambda d: problem.sizes[d]),
-        strict=True,
+        sorted(rest, key=lambda d: problem.sizes[d]), sorted(left, key=lambda d: problem.sizes[d]), strict=True
     )
     return Free(tuple((alignment.axes([a]), alignment.axes([b])) for a, b in pairs))

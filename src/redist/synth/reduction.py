@@ -29,9 +29,7 @@ def reductions(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
         yield from _blindly(src, dst)
         return
     first, second = alignment.forms
-    problem = Problem(
-        alignment.sizes, src.shape, first.dims, second.dims, frozenset(first.partial)
-    )
+    problem = Problem(alignment.sizes, src.shape, first.dims, second.dims, frozenset(first.partial))
     reduced = [d for d in first.partial if d not in second.partial]
     yield from _toward(problem, alignment, reduced)
     if not (src.is_even() and dst.is_even()):
@@ -45,62 +43,30 @@ def _blindly(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
     alone = align((src,), primes=True)
     assert alone is not None, "a layout is aligned with itself"
     form = alone.forms[0]
-    problem = Problem(
-        alone.sizes, src.shape, form.dims, form.dims, frozenset(form.partial)
-    )
-    scattered = _place(
-        problem, list(form.partial), [problem.count(digits) for digits in form.dims]
-    )
+    problem = Problem(alone.sizes, src.shape, form.dims, form.dims, frozenset(form.partial))
+    scattered = _place(problem, list(form.partial), [problem.count(digits) for digits in form.dims])
     if not any(scattered[1]):
-        yield (
-            ReduceScatter(
-                {
-                    i: alone.axes(digits)
-                    for i, digits in enumerate(scattered[0])
-                    if digits
-                }
-            ),
-        )
+        yield (ReduceScatter({i: alone.axes(digits) for i, digits in enumerate(scattered[0]) if digits}))
     yield (AllReduce(src.partial_axes),)
 
 
-def _toward(
-    problem: Problem, alignment: Alignment, reduced: list[int]
-) -> Iterator[tuple[Step, ...]]:
+def _toward(problem: Problem, alignment: Alignment, reduced: list[int]) -> Iterator[tuple[Step, ...]]:
     free = set(problem.unused(problem.source))
     rank = len(problem.shape)
-    ahead = [
-        b[len(a) :] if b[: len(a)] == a else ()
-        for a, b in zip(problem.source, problem.target, strict=True)
-    ]
+    ahead = [b[len(a) :] if b[: len(a)] == a else () for a, b in zip(problem.source, problem.target, strict=True)]
     sliced = [tuple(takewhile(free.__contains__, digits)) for digits in ahead]
-    direct = [
-        tuple(takewhile(reduced.__contains__, digits[len(s) :]))
-        for digits, s in zip(ahead, sliced, strict=True)
-    ]
+    direct = [tuple(takewhile(reduced.__contains__, digits[len(s) :])) for digits, s in zip(ahead, sliced, strict=True)]
     lists = appended(appended(problem.source, tuple(sliced)), tuple(direct))
     others = [d for d in reduced if not any(d in digits for digits in direct)]
     start: list[Step] = []
     if any(sliced):
-        start.append(
-            Slice(
-                {i: alignment.axes(digits) for i, digits in enumerate(sliced) if digits}
-            )
-        )
+        start.append(Slice({i: alignment.axes(digits) for i, digits in enumerate(sliced) if digits}))
     placed, left = _place(problem, others, [problem.count(digits) for digits in lists])
     for scattered, whole in ((placed, left), (((),) * rank, others)):
         joined = appended(tuple(direct), tuple(scattered))
         steps = list(start)
         if any(joined):
-            steps.append(
-                ReduceScatter(
-                    {
-                        i: alignment.axes(digits)
-                        for i, digits in enumerate(joined)
-                        if digits
-                    }
-                )
-            )
+            steps.append(ReduceScatter({i: alignment.axes(digits) for i, digits in enumerate(joined) if digits}))
         if whole:
             steps.append(AllReduce(alignment.axes(sorted(whole))))
         yield tuple(steps)
@@ -108,9 +74,7 @@ def _toward(
             return
 
 
-def _place(
-    problem: Problem, digits: list[int], counts: list[int]
-) -> tuple[tuple[tuple[int, ...], ...], list[int]]:
+def _place(problem: Problem, digits: list[int], counts: list[int]) -> tuple[tuple[tuple[int, ...], ...], list[int]]:
     """(digits appended per dimension so that blocks stay equal, digits that fit nowhere)."""
     placed: list[list[int]] = [[] for _ in counts]
     counts, left = list(counts), list[int]()

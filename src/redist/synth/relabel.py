@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from redist.collectives.steps import AllGather, Free, Permute, Slice, Step
 from redist.synth.problem import Problem
 from redist.synth.single import choose_unused
+from redist.types.blocks import Offsets
 from redist.types.digits import align
 from redist.types.layout import Dim, Layout
 
@@ -23,66 +24,35 @@ def relabelled(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
     ours, theirs = align((src,), primes=True), align((dst,), primes=True)
     if ours is None or theirs is None or src.mesh.size != dst.mesh.size:
         return
-    before = Problem(
-        ours.sizes,
-        src.shape,
-        ours.forms[0].dims,
-        ours.forms[0].dims,
-        frozenset(ours.forms[0].partial),
-    )
+    before = Problem(ours.sizes, src.shape, ours.forms[0].dims, ours.forms[0].dims, frozenset(ours.forms[0].partial))
     after = Problem(
-        theirs.sizes,
-        dst.shape,
-        theirs.forms[0].dims,
-        theirs.forms[0].dims,
-        frozenset(theirs.forms[0].partial),
+        theirs.sizes, dst.shape, theirs.forms[0].dims, theirs.forms[0].dims, frozenset(theirs.forms[0].partial)
     )
-    counts = [
-        math.lcm(a, b)
-        for a, b in zip(src.block_counts(), dst.block_counts(), strict=True)
-    ]
+    counts = [math.lcm(a, b) for a, b in zip(src.block_counts(), dst.block_counts(), strict=True)]
     nothing = ((),) * src.rank
     sliced = choose_unused(
-        before,
-        before.source,
-        [c // a for c, a in zip(counts, src.block_counts(), strict=True)],
-        nothing,
+        before, before.source, [c // a for c, a in zip(counts, src.block_counts(), strict=True)], nothing
     )
     waiting = choose_unused(
-        after,
-        after.source,
-        [c // b for c, b in zip(counts, dst.block_counts(), strict=True)],
-        nothing,
+        after, after.source, [c // b for c, b in zip(counts, dst.block_counts(), strict=True)], nothing
     )
     if sliced is None or waiting is None:
         return
     steps: list[Step] = []
     if any(sliced):
-        steps.append(
-            Slice({i: ours.axes(digits) for i, digits in enumerate(sliced) if digits})
-        )
+        steps.append(Slice({i: ours.axes(digits) for i, digits in enumerate(sliced) if digits}))
+    if any(waiting) and any(isinstance(dim.rule, Offsets) for dim in dst.dims):
+        return
     finer = dst.with_dims(
         [
             Dim(dim.size, (*dim.axes, *theirs.axes(digits)), dim.rule)
             for dim, digits in zip(dst.dims, waiting, strict=True)
         ]
     )
-    senders = [
-        d
-        for d in before.unused(before.source)
-        if not any(d in digits for digits in sliced)
-    ]
-    receivers = [
-        d
-        for d in after.unused(after.source)
-        if not any(d in digits for digits in waiting)
-    ]
+    senders = [d for d in before.unused(before.source) if not any(d in digits for digits in sliced)]
+    receivers = [d for d in after.unused(after.source) if not any(d in digits for digits in waiting)]
     free = Free(((ours.axes(senders), theirs.axes(receivers)),)) if senders else Free()
     steps.append(Permute(finer, free))
     if any(waiting):
-        steps.append(
-            AllGather(
-                {i: theirs.axes(digits) for i, digits in enumerate(waiting) if digits}
-            )
-        )
+        steps.append(AllGather({i: theirs.axes(digits) for i, digits in enumerate(waiting) if digits}))
     yield tuple(steps)

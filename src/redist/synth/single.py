@@ -12,39 +12,25 @@ import itertools
 import math
 from collections import Counter
 
-from redist.synth.problem import (
-    AllToAllMove,
-    Lists,
-    PermuteMove,
-    Problem,
-    Route,
-    appended,
-    grouped_moves,
-)
+from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, Route, appended, grouped_moves
 
-__all__ = ["choose_unused", "local_route", "one_all_to_all", "one_permute"]
+__all__ = ["choose_unused", "local_route", "nests", "one_all_to_all", "one_permute"]
 
 
-def _nests(problem: Problem) -> bool:
-    return all(
-        a[: len(b)] == b[: len(a)]
-        for a, b in zip(problem.source, problem.target, strict=True)
-    )
+def nests(source: Lists, target: Lists) -> bool:
+    """Whether in every dimension one digit list is a prefix of the other."""
+    return all(a[: len(b)] == b[: len(a)] for a, b in zip(source, target, strict=True))
 
 
-def local_route(problem: Problem) -> Route | None:
+def local_route(problem: Problem, slicing: bool = True) -> Route | None:
     """Slices, then gathers. Exists when dimensions nest and what they gain is replicated in the source."""
-    if not _nests(problem):
+    if not nests(problem.source, problem.target):
         return None
-    free = set(problem.unused(problem.source))
-    gained = tuple(
-        b[len(a) :] for a, b in zip(problem.source, problem.target, strict=True)
-    )
+    free = set(problem.unused(problem.source)) if slicing else set[int]()
+    gained = tuple(b[len(a) :] for a, b in zip(problem.source, problem.target, strict=True))
     if any(d not in free for digits in gained for d in digits):
         return None
-    lost = tuple(
-        a[len(b) :] for a, b in zip(problem.source, problem.target, strict=True)
-    )
+    lost = tuple(a[len(b) :] for a, b in zip(problem.source, problem.target, strict=True))
     return Route(gained, (), lost)
 
 
@@ -56,7 +42,7 @@ def one_all_to_all(problem: Problem, slicing: bool = True) -> Route | None:
     elsewhere. Only where replicated digits are sliced meanwhile, and where digits that will be gathered
     are parked, is free, as far as sizes divide. Primes divide independently, so first fit decides.
     """
-    if not _nests(problem):
+    if not nests(problem.source, problem.target):
         return None
     rank = len(problem.shape)
     free = set(problem.unused(problem.source)) if slicing else set[int]()
@@ -78,25 +64,14 @@ def one_all_to_all(problem: Problem, slicing: bool = True) -> Route | None:
     sliced = [d for d in sorted(needed) if d in free]
     parked = [d for digits in leaving for d in digits if d not in needed]
     flexible = [i for i in range(rank) if not arriving[i] and not leaving[i]]
-    before = [
-        problem.count(problem.source[i]) * problem.count(local[i]) for i in range(rank)
-    ]
+    before = [problem.count(problem.source[i]) * problem.count(local[i]) for i in range(rank)]
     after = [
-        problem.count(problem.target[i]) * problem.count(kept[i])
-        if i not in flexible
-        else before[i]
+        problem.count(problem.target[i]) * problem.count(kept[i]) if i not in flexible else before[i]
         for i in range(rank)
     ]
     for givers in _subsets(flexible):
-        takers = [
-            i for i in range(rank) if (arriving[i] or i in flexible) and i not in givers
-        ]
-        held_by = _fit(
-            problem,
-            sliced,
-            [i for i in range(rank) if leaving[i] or i in givers],
-            before,
-        )
+        takers = [i for i in range(rank) if (arriving[i] or i in flexible) and i not in givers]
+        held_by = _fit(problem, sliced, [i for i in range(rank) if leaving[i] or i in givers], before)
         parked_at = _fit(problem, parked, takers, after)
         if held_by is None or parked_at is None:
             continue
@@ -113,16 +88,10 @@ def one_all_to_all(problem: Problem, slicing: bool = True) -> Route | None:
 
 
 def _subsets(items: list[int]) -> list[tuple[int, ...]]:
-    return [
-        chosen
-        for size in range(len(items) + 1)
-        for chosen in itertools.combinations(items, size)
-    ]
+    return [chosen for size in range(len(items) + 1) for chosen in itertools.combinations(items, size)]
 
 
-def _fit(
-    problem: Problem, digits: list[int], dims: list[int], counts: list[int]
-) -> dict[int, int] | None:
+def _fit(problem: Problem, digits: list[int], dims: list[int], counts: list[int]) -> dict[int, int] | None:
     """A dimension for every digit such that blocks stay equal, or None."""
     counts = list(counts)
     placed: dict[int, int] = {}
@@ -137,35 +106,27 @@ def _fit(
     return placed
 
 
-def one_permute(problem: Problem) -> Route | None:
+def one_permute(problem: Problem, slicing: bool = True) -> Route | None:
     """Slices, one permute, gathers. Exists when the least common refinement of the block counts fits the
     devices; the block that moves is then the largest possible, and the whole receives T."""
     before = [problem.count(digits) for digits in problem.source]
     after = [problem.count(digits) for digits in problem.target]
     counts = [math.lcm(a, b) for a, b in zip(before, after, strict=True)]
+    if not slicing and counts != before:
+        return None
     added = choose_unused(
-        problem,
-        problem.source,
-        [c // a for c, a in zip(counts, before, strict=True)],
-        problem.target,
+        problem, problem.source, [c // a for c, a in zip(counts, before, strict=True)], problem.target
     )
     if added is None:
         return None
     sliced = appended(problem.source, added)
-    waiting = choose_unused(
-        problem,
-        problem.target,
-        [c // b for c, b in zip(counts, after, strict=True)],
-        sliced,
-    )
+    waiting = choose_unused(problem, problem.target, [c // b for c, b in zip(counts, after, strict=True)], sliced)
     if waiting is None:
         return None
     return Route(added, (PermuteMove(appended(problem.target, waiting)),), waiting)
 
 
-def choose_unused(
-    problem: Problem, lists: Lists, factors: list[int], wish: Lists
-) -> Lists | None:
+def choose_unused(problem: Problem, lists: Lists, factors: list[int], wish: Lists) -> Lists | None:
     """Unused digits whose product in each dimension is its factor: those at the same place in `wish`
     first (they keep devices where they are), or None."""
     pool = list(problem.unused(lists))
