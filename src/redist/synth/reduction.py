@@ -8,7 +8,7 @@ from itertools import takewhile
 from redist.collectives.steps import AllReduce, ReduceScatter, Slice, Step
 from redist.synth.problem import Problem, appended
 from redist.types.digits import Alignment, align
-from redist.types.layout import Layout
+from redist.types.layout import Dim, Layout
 
 __all__ = ["reductions"]
 
@@ -37,17 +37,23 @@ def reductions(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
 
 
 def _blindly(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
-    """No common digits: reduce over all axes that the target has reduced, which are then all of them."""
+    """No common digits: reduce over what the target does not leave partial, scattered to wherever sizes
+    divide, or whole."""
+    bare = [Dim(dim.size) for dim in src.dims]
+    reduced = src.partial_axes
     if dst.mesh.count(dst.partial_axes) > 1:
-        return
-    alone = align((src,), primes=True)
-    assert alone is not None, "a layout is aligned with itself"
-    form = alone.forms[0]
+        partials = align((src.with_dims(bare), dst.with_dims(bare)))
+        assert partials is not None, "the target is partial only over axes of the source's"
+        first, second = partials.forms
+        reduced = partials.axes([d for d in first.partial if d not in second.partial])
+    alone = align((src.with_dims(bare, reduced), src), primes=True)
+    assert alone is not None, "parts of a layout's axes are aligned with it"
+    digits, form = alone.forms[0].partial, alone.forms[1]
     problem = Problem(alone.sizes, src.shape, form.dims, form.dims, frozenset(form.partial))
-    scattered = _place(problem, list(form.partial), [problem.count(digits) for digits in form.dims])
-    if not any(scattered[1]):
-        yield (ReduceScatter({i: alone.axes(digits) for i, digits in enumerate(scattered[0]) if digits}))
-    yield (AllReduce(src.partial_axes),)
+    placed, left = _place(problem, list(digits), [problem.count(used) for used in form.dims])
+    if not left:
+        yield (ReduceScatter({i: alone.axes(added) for i, added in enumerate(placed) if added}),)
+    yield (AllReduce(reduced),)
 
 
 def _toward(problem: Problem, alignment: Alignment, reduced: list[int]) -> Iterator[tuple[Step, ...]]:

@@ -137,7 +137,7 @@ def _run_stacked(blocks: NDArray[Any], moves: _Moves, following: Layout) -> NDAr
         shape += [*(sizes[d] for d in moves.added[j]), extent // moves.alignment.count(moves.added[j])]
     array = blocks.reshape(shape)
     for d in moves.reduced:
-        array = _REDUCE[moves.reduction].reduce(array, axis=labels.index(("device", d)))
+        array = _REDUCE[moves.reduction].reduce(array, axis=labels.index(("device", d)), dtype=array.dtype)
         labels.remove(("device", d))
     leaves = {d: i for i, dropped in enumerate(moves.dropped) for d in dropped}
     joins = {d: j for j, added in enumerate(moves.added) for d in added}

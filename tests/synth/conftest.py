@@ -1,0 +1,119 @@
+"""Brute force over full layouts: uniform-cost search, independent of the planner's code.
+
+A layout is a tuple of digit tuples, one per dimension, major to minor; digit d has size `sizes[d]`.
+Edges are every step that the calculus allows from a layout: slices, gathers of any suffixes, all-to-alls
+of any suffixes in any order to any dimensions that do not lose, and permutes between equal block counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+State = tuple[tuple[int, ...], ...]
+Cost = tuple[Fraction, int]
+
+
+class Oracle:
+    """Cheapest (elements received, communication steps) between all layouts of an array over digits."""
+
+    def __init__(self, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        self.sizes, self.shape = sizes, shape
+        self.states = self._states()
+        self.block = {s: Fraction(math.prod(shape), math.prod(self._count(d) for d in s)) for s in self.states}
+        self.edges: dict[State, list[tuple[State, Fraction, int, int]]] = {s: self._edges(s) for s in self.states}
+
+    def _count(self, digits: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[d] for d in digits)
+
+    def _fits(self, state: State) -> bool:
+        return all(g % self._count(digits) == 0 for g, digits in zip(self.shape, state, strict=True))
+
+    def _states(self) -> list[State]:
+        rank, found = len(self.shape), []
+        for k in range(len(self.sizes) + 1):
+            for order in itertools.permutations(range(len(self.sizes)), k):
+                for cuts in itertools.combinations_with_replacement(range(k + 1), rank - 1):
+                    ends = (0, *cuts, k)
+                    state = tuple(order[a:b] for a, b in itertools.pairwise(ends))
+                    if self._fits(state):
+                        found.append(state)
+        return found
+
+    def _edges(self, state: State) -> list[tuple[State, Fraction, int, int]]:
+        """(layout after, elements received, communication steps, phase): slices are phase 0, moves 1 and
+        gathers 2; a plan in normal form never goes back to an earlier phase."""
+        rank, block = len(state), self.block[state]
+        used = {d for digits in state for d in digits}
+        edges: dict[tuple[State, int], tuple[Fraction, int]] = {}
+
+        def offer(to: State, received: Fraction, phase: int) -> None:
+            price = (received, int(phase > 0))
+            if to != state and self._fits(to) and ((to, phase) not in edges or price < edges[to, phase]):
+                edges[to, phase] = price
+
+        for d in range(len(self.sizes)):
+            if d not in used:
+                for i in range(rank):
+                    offer(tuple((*x, d) if n == i else x for n, x in enumerate(state)), Fraction(0), 0)
+        for lengths in itertools.product(*(range(len(x) + 1) for x in state)):
+            if not any(lengths):
+                continue
+            kept = tuple(x[: len(x) - n] for x, n in zip(state, lengths, strict=True))
+            moved = [d for x, n in zip(state, lengths, strict=True) for d in x[len(x) - n :]]
+            offer(kept, block * (self._count(tuple(moved)) - 1), 2)
+            takers = [i for i in range(rank) if lengths[i] == 0]
+            price = block * (1 - Fraction(1, self._count(tuple(moved))))
+            for order in itertools.permutations(moved):
+                for places in itertools.combinations_with_replacement(range(len(takers)), len(order)):
+                    to = [list(x) for x in kept]
+                    for d, p in zip(order, places, strict=True):
+                        to[takers[p]].append(d)
+                    if takers:
+                        offer(tuple(map(tuple, to)), price, 1)
+        weak = tuple(map(self._count, state))
+        for to in self.states:
+            if tuple(map(self._count, to)) == weak:
+                offer(to, block, 1)
+        return [(to, *price, phase) for (to, phase), price in edges.items()]
+
+    def costs(self, source: State, bound: Fraction, normal_form: bool = True) -> dict[State, Cost]:
+        """Cheapest cost to every layout, through blocks of at most `bound` elements; in normal form, or by
+        steps in any order."""
+        best: dict[tuple[State, int], Cost] = {(source, 0): (Fraction(0), 0)}
+        queue: list[tuple[Fraction, int, State, int]] = [(Fraction(0), 0, source, 0)]
+        while queue:
+            received, steps, state, phase = heapq.heappop(queue)
+            if best[state, phase] < (received, steps):
+                continue
+            for to, more, step, kind in self.edges[state]:
+                if normal_form and kind < phase:
+                    continue
+                found, key = (received + more, steps + step), (to, kind if normal_form else 0)
+                if self.block[to] <= bound and (key not in best or found < best[key]):
+                    best[key] = found
+                    heapq.heappush(queue, (*found, *key))
+        cheapest: dict[State, Cost] = {}
+        for (state, _), found in best.items():
+            cheapest[state] = min(found, cheapest.get(state, found))
+        return cheapest
+
+
+@pytest.fixture(scope="session")
+def oracle() -> type[Oracle]:
+    """The brute-force planner."""
+    return Oracle
+
+
+@pytest.fixture(scope="session")
+def read_cases() -> Callable[[str], list[dict[str, Any]]]:
+    """Reader of the tables in `data/`."""
+    return lambda name: json.loads((Path(__file__).parent / "data" / name).read_text())
