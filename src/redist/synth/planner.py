@@ -12,6 +12,7 @@ from redist.collectives.topology import UNIFORM, Topology
 from redist.collectives.typing import after
 from redist.errors import InfeasibleError, LayoutError, TypingError
 from redist.synth.memory import within_limit
+from redist.synth.mixed import permute_and_all_to_all
 from redist.synth.problem import Problem, Route
 from redist.synth.realise import realise
 from redist.synth.reduction import reductions
@@ -19,7 +20,7 @@ from redist.synth.relabel import relabelled
 from redist.synth.search import several_moves
 from redist.synth.single import local_route, one_all_to_all, one_permute
 from redist.types.bounds import require_same_array
-from redist.types.digits import align
+from redist.types.digits import Alignment, align
 from redist.types.layout import Layout
 
 __all__ = ["ALL_STEPS", "UNIFORM_STEPS", "synthesize"]
@@ -120,27 +121,54 @@ def _after_all(steps: Iterable[Step], layout: Layout) -> Layout | None:
 
 
 def _uniform(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
+    """The cheapest route of the first class that has one: a later class is never cheaper. Where blocks
+    are uneven a route may not type, and all classes are tried."""
     alignment = align((src, dst), primes=True)
     if alignment is None:
         yield from relabelled(src, dst)
         return
-    first, second = alignment.forms
-    problem = Problem(alignment.sizes, src.shape, first.dims, second.dims, frozenset(second.partial))
-    for make in (local_route, one_all_to_all, one_permute, _several):
-        route = make(problem)
+    fine = _problem(alignment, src)
+    even = src.is_even() and dst.is_even()
+    for make in (local_route, one_all_to_all, one_permute, permute_and_all_to_all):
+        route = make(fine)
         if route is None:
             continue
         try:
-            yield realise(route, problem, alignment, src, dst)
+            steps = realise(route, fine, alignment, src, dst)
         except (TypingError, LayoutError):  # uneven blocks need not nest, explicit offsets need not extend
+            assert not even, f"route {route} of {fine} does not type"
+            continue
+        yield steps
+        if even and make is not permute_and_all_to_all:
+            return
+    best = permute_and_all_to_all(fine)
+    yield from _searched(src, dst, fine, alignment, best)
+
+
+_FEW_DIGITS = 5
+
+
+def _searched(
+    src: Layout, dst: Layout, fine: Problem, alignment: Alignment, best: Route | None
+) -> Iterator[tuple[Step, ...]]:
+    """Routes of several moves, on primes where they are few, else on axes as they are cut."""
+    if len(fine.sizes) > _FEW_DIGITS:
+        whole = align((src, dst))
+        assert whole is not None, "what is aligned in primes is aligned"
+        alignment, problem, best = whole, _problem(whole, src), None
+    else:
+        problem = fine
+    route, _ = several_moves(problem, best)
+    if route is not None and route is not best:
+        try:
+            yield realise(route, problem, alignment, src, dst)
+        except (TypingError, LayoutError):
             assert not (src.is_even() and dst.is_even()), f"route {route} of {problem} does not type"
-        else:
-            if src.is_even() and dst.is_even():  # a later class is never cheaper
-                return
 
 
-def _several(problem: Problem) -> Route | None:
-    return several_moves(problem)[0]
+def _problem(alignment: Alignment, src: Layout) -> Problem:
+    first, second = alignment.forms
+    return Problem(alignment.sizes, src.shape, first.dims, second.dims, frozenset(second.partial))
 
 
 def _exchanges(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:

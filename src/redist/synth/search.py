@@ -1,7 +1,10 @@
 """Routes with several moves, for problems that no single move solves: best-first search.
 
-With a block of B elements while data moves and a target block T, what remains after a move costs at
-least T when some dimension's digit lists part, T - B/2 when digits still have to move, else T - B.
+With a block of B elements while data moves and a target block T, a route of moves that receive m blocks
+in all receives T - B + m B. Bounds on m for what remains of a route: 0 when only gathers remain; 1 - 1/k
+when dimensions nest and k is what must move; and when digit lists part in some dimensions, which then
+have to lose tails of L in all before they gain tails of R, the least of 2 - 1/L - 1/R (two all-to-alls),
+3/2 (three, or a permute and an all-to-all), and 1 (a permute, if block counts allow it).
 """
 
 from __future__ import annotations
@@ -14,72 +17,84 @@ from dataclasses import replace
 
 from redist.synth.mixed import permute_and_all_to_all
 from redist.synth.problem import AllToAllMove, Lists, Middle, Problem, Route, appended, apply, cost, grouped_moves
-from redist.synth.single import local_route, nests, one_all_to_all, one_permute
+from redist.synth.single import local_route, one_all_to_all, one_permute
 
 __all__ = ["several_moves"]
 
-_EXPANSIONS = 400
-_SLICINGS = 1024
-_MOVED = 4
+_EXPANSIONS = 300
+_SLICINGS = 2048
 
-Node = tuple[int, int, int, Lists, tuple[Middle, ...], Lists, int]
+Node = tuple[int, int, int, Lists, tuple[Middle, ...], Lists]
 
 
-def several_moves(problem: Problem) -> tuple[Route | None, bool]:
-    """(the cheapest route of all-to-alls and at most one permute, whether the search was exhaustive)."""
+def several_moves(problem: Problem, best: Route | None) -> tuple[Route | None, float]:
+    """(the cheapest route of all-to-alls and permutes, or `best` where nothing is cheaper; a proven lower
+    bound on what such routes receive)."""
     volume = math.prod(problem.shape)
     target = volume // math.prod(map(problem.count, problem.target))
-    best: Route | None = permute_and_all_to_all(problem)
     best_cost = cost(problem, best) if best else (math.inf, math.inf)
-    queue: list[Node] = []
     order = itertools.count()
-    for added in _slicings(problem):
+    queue: list[Node] = []
+    for added in itertools.islice(_slicings(problem), _SLICINGS):
         lists = appended(problem.source, added)
         block = volume // math.prod(map(problem.count, lists))
-        queue.append((target, 1, next(order), lists, (), added, block))
+        bound = target - block + _still_to_move(problem, lists, block)
+        if (bound, 2) < best_cost:
+            queue.append((bound, 2, next(order), lists, (), added))
     heapq.heapify(queue)
-    seen: dict[Lists, int] = {}
+    seen: dict[tuple[Lists, int], int] = {}
     expansions = 0
     while queue:
-        bound, steps, _, lists, moves, added, block = heapq.heappop(queue)
+        bound, steps, _, lists, moves, added = heapq.heappop(queue)
         if (bound, steps) >= best_cost:
             break
-        rest = replace(problem, source=lists)
-        paid = cost(problem, Route(added, moves, ()))[0]
-        if moves:
-            if seen.get(lists, paid + 1) <= paid:
-                continue
-            seen[lists] = paid
-            for finish in (local_route, one_all_to_all, one_permute, permute_and_all_to_all):
-                tail = finish(rest, slicing=False)
-                if tail is None:
-                    continue
-                route = Route(added, (*moves, *tail.middle), tail.gathers)
-                found = cost(problem, route)
-                if found < best_cost:
-                    best, best_cost = route, found
         expansions += 1
         if expansions > _EXPANSIONS:
-            return best, False
+            return best, bound
+        paid = cost(problem, Route(added, moves, ((),) * len(lists)))[0]
+        if moves:
+            rest = replace(problem, source=lists)
+            for finish in (local_route, one_all_to_all, one_permute, permute_and_all_to_all):
+                tail = finish(rest, slicing=False)
+                if tail is not None:
+                    route = Route(added, (*moves, *tail.middle), tail.gathers)
+                    if (found := cost(problem, route)) < best_cost:
+                        best, best_cost = route, found
+                    break
+        block = volume // math.prod(map(problem.count, lists))
         for move in _all_to_alls(problem, lists):
-            group = math.prod(problem.count(digits) for digits, _, _ in move.moves)
             after = apply(move, lists)
+            group = math.prod(problem.count(digits) for digits, _, _ in move.moves)
             price = paid + block - block // group
-            ahead = target if not nests(after, problem.target) else target - block
-            if (price + ahead, len(moves) + 1) < best_cost:
-                heapq.heappush(queue, (price + ahead, len(moves) + 1, next(order), after, (*moves, move), added, block))
-    return best, True
+            ahead = price + target - block + _still_to_move(problem, after, block)
+            if (ahead, len(moves) + 2) >= best_cost or seen.get((after, len(moves)), price + 1) <= price:
+                continue
+            seen[after, len(moves)] = price
+            heapq.heappush(queue, (ahead, len(moves) + 2, next(order), after, (*moves, move), added))
+    return best, best_cost[0]
+
+
+def _still_to_move(problem: Problem, lists: Lists, block: int) -> int:
+    """A lower bound on the elements that moves still receive before gathers alone reach the target."""
+    losing, gaining, moving, fits = 1, 1, 1, True
+    for digits, wanted in zip(lists, problem.target, strict=True):
+        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(digits, wanted, strict=False)))
+        lost, gained = problem.count(digits[common:]), problem.count(wanted[common:])
+        fits &= (lost % gained) == 0
+        if lost > 1 and gained > 1:
+            losing, gaining = losing * lost, gaining * gained
+        moving *= gained
+    if losing > 1:
+        two = 2 * block - -(-block // losing) - -(-block // gaining)
+        return min(block if fits else 3 * block // 2, two)
+    return block - -(-block // moving)
 
 
 def _slicings(problem: Problem) -> Iterator[Lists]:
-    """Ways to slice replicated digits, in any order, as far as blocks stay equal."""
-    return itertools.islice(_all_slicings(problem), _SLICINGS)
-
-
-def _all_slicings(problem: Problem) -> Iterator[Lists]:
+    """Ways to slice replicated digits, in any order, as far as blocks stay equal; many digits first."""
     free = problem.unused(problem.source)
     rank = len(problem.shape)
-    for choice in itertools.product(range(-1, rank), repeat=len(free)):
+    for choice in itertools.product((*range(rank), -1), repeat=len(free)):
         added = [[d for d, i in zip(free, choice, strict=True) if i == dim] for dim in range(rank)]
         if all(
             not digits or problem.divides(i, problem.count(problem.source[i]) * problem.count(digits))
@@ -89,26 +104,33 @@ def _all_slicings(problem: Problem) -> Iterator[Lists]:
 
 
 def _all_to_alls(problem: Problem, lists: Lists) -> Iterator[AllToAllMove]:
-    """All-to-alls from these lists: suffixes of some dimensions, in any order, to any of the others.
-    Small groups first."""
+    """All-to-alls from these lists: suffixes of some dimensions to any of the others. Where digits arrive,
+    those that the target wants next come first, in its order, then those to be gathered, then those that
+    will leave again."""
     rank = len(lists)
-    cuts = sorted(
-        (lengths for lengths in itertools.product(*(range(len(digits) + 1) for digits in lists)) if any(lengths)),
-        key=sum,
-    )
-    for lengths in cuts:
+    kept = frozenset(problem.unused(problem.target))
+    for lengths in itertools.product(*(range(len(digits) + 1) for digits in lists)):
         takers = [j for j in range(rank) if lengths[j] == 0]
         moved = [(d, i) for i in range(rank) for d in lists[i][len(lists[i]) - lengths[i] :]]
-        origin = dict(moved)
-        if not takers or len(moved) > _MOVED:
+        if not takers or not moved:
             continue
-        for order in itertools.permutations([d for d, _ in moved]):
-            for places in itertools.product(takers, repeat=len(order)):
-                if list(places) != sorted(places):
-                    continue  # the same move comes again with its places sorted
-                arrivals = [tuple(d for d, j in zip(order, places, strict=True) if j == dim) for dim in range(rank)]
-                if all(
-                    not digits or problem.divides(j, problem.count(lists[j]) * problem.count(digits))
-                    for j, digits in enumerate(arrivals)
-                ):
-                    yield AllToAllMove(grouped_moves(arrivals, origin))
+        origin = dict(moved)
+        for places in itertools.product(takers, repeat=len(moved)):
+            arrivals: list[tuple[int, ...]] = [()] * rank
+            for j in set(places):
+                given = [d for (d, _), to in zip(moved, places, strict=True) if to == j]
+                if not problem.divides(j, problem.count(lists[j]) * problem.count(given)):
+                    break
+                arrivals[j] = _arranged(lists[j], problem.target[j], given, kept)
+            else:
+                yield AllToAllMove(grouped_moves(arrivals, origin))
+
+
+def _arranged(
+    held: tuple[int, ...], wanted: tuple[int, ...], given: list[int], kept: frozenset[int]
+) -> tuple[int, ...]:
+    first: list[int] = []
+    if wanted[: len(held)] == held:
+        first = list(itertools.takewhile(given.__contains__, wanted[len(held) :]))
+    rest = [d for d in given if d not in first]
+    return (*first, *(d for d in rest if d in kept), *(d for d in rest if d not in kept))
