@@ -23,16 +23,43 @@ Cost = tuple[Fraction, int]
 
 
 class Oracle:
-    """Cheapest (elements received, communication steps) between all layouts of an array over digits."""
+    """Cheapest (cost, communication steps) between all layouts of an array over digits.
 
-    def __init__(self, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    The cost is elements received, unless `pace` (seconds per element that crosses each digit) and
+    `latency` (seconds per step) say otherwise: an element is counted where sender and receiver differ on
+    the slowest digit.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        shape: tuple[int, ...],
+        pace: tuple[Fraction, ...] | None = None,
+        latency: Fraction = Fraction(0),
+    ) -> None:
         self.sizes, self.shape = sizes, shape
+        self.pace = pace or (Fraction(1),) * len(sizes)
+        self.latency = latency
         self.states = self._states()
         self.block = {s: Fraction(math.prod(shape), math.prod(self._count(d) for d in s)) for s in self.states}
         self.edges: dict[State, list[tuple[State, Fraction, int, int]]] = {s: self._edges(s) for s in self.states}
 
     def _count(self, digits: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in digits)
+
+    def _group(self, digits: list[int], size: Fraction) -> Fraction:
+        """A collective in the group of these digits that makes, or exchanges, blocks of this size."""
+        cost = self.latency
+        for d in sorted(digits, key=lambda d: -self.pace[d]):
+            cost += size * (1 - Fraction(1, self.sizes[d])) * self.pace[d]
+            size /= self.sizes[d]
+        return cost
+
+    def _whole_blocks(self, state: State, to: State, size: Fraction) -> Fraction:
+        """A permute: some block crosses every digit whose place changes; replicas send to themselves."""
+        place = [{d: (i, self._count(x[:n])) for i, x in enumerate(s) for n, d in enumerate(x)} for s in (state, to)]
+        moved = [d for d in range(len(self.sizes)) if place[0].get(d) != place[1].get(d)]
+        return self.latency + size * max(self.pace[d] for d in moved)
 
     def _fits(self, state: State) -> bool:
         return all(g % self._count(digits) == 0 for g, digits in zip(self.shape, state, strict=True))
@@ -69,9 +96,9 @@ class Oracle:
                 continue
             kept = tuple(x[: len(x) - n] for x, n in zip(state, lengths, strict=True))
             moved = [d for x, n in zip(state, lengths, strict=True) for d in x[len(x) - n :]]
-            offer(kept, block * (self._count(tuple(moved)) - 1), 2)
+            offer(kept, self._group(moved, block * self._count(tuple(moved))), 2)
             takers = [i for i in range(rank) if lengths[i] == 0]
-            price = block * (1 - Fraction(1, self._count(tuple(moved))))
+            price = self._group(moved, block)
             for order in itertools.permutations(moved):
                 for places in itertools.combinations_with_replacement(range(len(takers)), len(order)):
                     to = [list(x) for x in kept]
@@ -81,8 +108,8 @@ class Oracle:
                         offer(tuple(map(tuple, to)), price, 1)
         weak = tuple(map(self._count, state))
         for to in self.states:
-            if tuple(map(self._count, to)) == weak:
-                offer(to, block, 1)
+            if to != state and tuple(map(self._count, to)) == weak:
+                offer(to, self._whole_blocks(state, to, block), 1)
         return [(to, *price, phase) for (to, phase), price in edges.items()]
 
     def costs(self, source: State, bound: Fraction, normal_form: bool = True) -> dict[State, Cost]:

@@ -126,7 +126,7 @@ def _dump_options(options: Options) -> Json:
         "memory_limit": options.memory_limit,
         "topology": {
             "name": options.topology.name,
-            "links": {axis: _dump_link(link) for axis, link in options.topology.links.items()},
+            "links": {axis: _dump_link(link) for axis, link in options.topology.links},
             "default": _dump_link(options.topology.default),
         },
         "optimal": options.optimal,
@@ -136,7 +136,12 @@ def _dump_options(options: Options) -> Json:
 
 
 def _dump_link(link: Link) -> Json:
-    return {"latency": link.latency, "bandwidth": link.bandwidth, "kind": link.kind}
+    return {
+        "latency": link.latency,
+        "bandwidth": link.bandwidth,
+        "kind": link.kind,
+        "peer_latency": link.peer_latency,
+    }
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -193,8 +198,9 @@ class _Node:
         return tuple(item.integer() for item in self.items())
 
     def parsed(self, read: Callable[[str], _T]) -> _T:
+        text = self.text()
         try:
-            return read(self.text())
+            return read(text)
         except RedistError as error:
             raise ParseError(
                 f"{self.path}: {getattr(error, 'message', error)}", str(self.value), getattr(error, "column", 0)
@@ -348,4 +354,7 @@ def _load_link(node: _Node) -> Link:
     kind = node.field("kind")
     if kind.value not in ("local", "switch", "ring", "torus"):
         raise kind.fail("unknown kind of link; use local, switch, ring or torus")
-    return Link(node.field("latency").number(), node.field("bandwidth").number(), kind.value)
+    peers = node.optional("peer_latency")
+    return Link(
+        node.field("latency").number(), node.field("bandwidth").number(), kind.value, peers.number() if peers else 0.0
+    )

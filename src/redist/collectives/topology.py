@@ -1,52 +1,249 @@
-"""What moving bytes costs in time: latency and bandwidth per mesh axis."""
+"""What moving bytes costs in time: latency and bandwidth per mesh axis.
+
+A device's bytes are attributed to the slowest axis on which sender and receiver differ. In a group that
+spans axes of sizes k1, k2, .. (slowest first), of what a collective moves for a block of b bytes,
+b (1 - 1/k1) crosses the first axis, b/k1 (1 - 1/k2) the second, and so on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, assert_never
 
+import numpy as np
+
+from redist.collectives.bijection import senders
 from redist.collectives.cost import received
-from redist.collectives.steps import Slice, Step
+from redist.collectives.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Chunk,
+    Exchange,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+)
+from redist.collectives.typing import after
+from redist.errors import LayoutError
 
 if TYPE_CHECKING:
     from redist.types.layout import Layout
+    from redist.types.mesh import Mesh, SubAxis
 
-__all__ = ["UNIFORM", "Link", "Topology", "step_seconds"]
+__all__ = [
+    "PRESETS",
+    "UNIFORM",
+    "Group",
+    "Link",
+    "Topology",
+    "exchange_seconds",
+    "gather_seconds",
+    "move_seconds",
+    "step_seconds",
+]
+
+Kind = Literal["local", "switch", "ring", "torus"]
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`latency` in seconds per step, `bandwidth` in bytes per second and device, and how devices along
-    the axis are joined."""
+    """How devices along an axis are joined.
+
+    `latency` is seconds per step, `peer_latency` seconds per step and other participant, `bandwidth`
+    bytes per second and device. On a ring or torus an all-to-all in a group of k crosses k/4 links on
+    average, in both directions (arXiv 2112.01075 and the literature on ring collectives).
+    """
 
     latency: float = 0.0
     bandwidth: float = 1e10
-    kind: Literal["local", "switch", "ring", "torus"] = "switch"
+    kind: Kind = "switch"
+    peer_latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.bandwidth <= 0 or self.latency < 0 or self.peer_latency < 0:
+            raise LayoutError(
+                f"a link has a positive bandwidth and latencies of at least 0, got bandwidth={self.bandwidth}, "
+                f"latency={self.latency}, peer_latency={self.peer_latency}"
+            )
+
+    def exchange_factor(self, count: int) -> float:
+        """How much longer an all-to-all of `count` devices takes than its bytes over the bandwidth."""
+        if self.kind in ("ring", "torus") and count > 1:
+            return max(1.0, count / 4 / (1 - 1 / count))
+        return 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Topology:
     """A link per mesh axis, `default` for axes that are not named.
 
     The default topology is uniform without latency: plans are compared by bytes, then by steps.
     """
 
-    name: str = "uniform"
-    links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    default: Link = Link()
+    name: str
+    links: tuple[tuple[str, Link], ...]
+    default: Link
+
+    def __init__(
+        self,
+        name: str = "uniform",
+        links: Mapping[str, Link] | Iterable[tuple[str, Link]] = (),
+        default: Link = Link(),
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "links", tuple(links.items() if isinstance(links, Mapping) else links))
+        object.__setattr__(self, "default", default)
 
     def link(self, axis: str) -> Link:
         """The link along a mesh axis."""
-        return self.links.get(axis, self.default)
+        return next((link for name, link in self.links if name == axis), self.default)
+
+    def bytes_only(self, mesh: Mesh) -> bool:
+        """Whether all axes of the mesh are alike and without latency, so that bytes alone count."""
+        links = {self.link(name) for name, size in mesh.axes if size > 1}
+        return all(link.latency == link.peer_latency == 0 and link.kind in ("local", "switch") for link in links) and (
+            len({link.bandwidth for link in links}) <= 1
+        )
 
 
 UNIFORM = Topology()
 
+_NETWORK = Link(latency=2e-5, bandwidth=1.25e9, peer_latency=1e-6)
+_HOST = Link(latency=2e-6, bandwidth=5e10, kind="local")
+_ICI = Link(latency=1e-6, bandwidth=4.5e10, kind="torus")
+
+
+def _one_host(_: Mesh) -> Topology:
+    return Topology("one-host", default=_HOST)
+
+
+def _nodes_of_8(mesh: Mesh) -> Topology:
+    """Minor axes up to 8 devices inside a node, the others on a slow network."""
+    inside, links = 1, dict[str, Link]()
+    for name, size in reversed(mesh.axes):
+        inside *= size
+        links[name] = _HOST if inside <= 8 else _NETWORK
+    return Topology("nodes-of-8", links)
+
+
+def _torus(mesh: Mesh) -> Topology:
+    return Topology(f"torus-{len(mesh.axes)}d", default=_ICI)
+
+
+PRESETS = {"uniform": lambda _: UNIFORM, "one-host": _one_host, "nodes-of-8": _nodes_of_8, "torus": _torus}
+"""Topologies by name, made for a mesh: one host; nodes of 8 on a slow network; a TPU torus, an axis a ring."""
+
+Group = tuple[tuple[Link, int], ...]
+"""Link and number of participants along each axis that a collective's group spans."""
+
+
+def _latency(group: Group) -> float:
+    peers = math.prod(count for _, count in group) - 1
+    return max(link.latency for link, _ in group) + peers * max(link.peer_latency for link, _ in group)
+
+
+def _slowest_first(group: Group) -> list[tuple[Link, int]]:
+    return sorted(group, key=lambda pair: pair[0].bandwidth)
+
+
+def gather_seconds(group: Group, size: float) -> float:
+    """Seconds of an all-gather (or reduce-scatter) whose gathered block has `size` bytes."""
+    seconds = _latency(group)
+    for link, count in _slowest_first(group):
+        seconds += size * (1 - 1 / count) / link.bandwidth
+        size /= count
+    return seconds
+
+
+def exchange_seconds(group: Group, size: float) -> float:
+    """Seconds of an all-to-all of blocks of `size` bytes."""
+    seconds = _latency(group)
+    for link, count in _slowest_first(group):
+        seconds += size * (1 - 1 / count) * link.exchange_factor(count) / link.bandwidth
+        size /= count
+    return seconds
+
+
+def move_seconds(group: Group, size: float) -> float:
+    """Seconds in which a device's block of `size` bytes moves to a device that differs along these axes."""
+    link, count = _slowest_first(group)[0]
+    hops = max(1.0, count / 4) if link.kind in ("ring", "torus") else 1.0
+    return max(link.latency + link.peer_latency for link, _ in group) + size * hops / link.bandwidth
+
 
 def step_seconds(step: Step, before: Layout, topology: Topology) -> float:
-    """Projected seconds of one step: latency, and the busiest device's bytes over the bandwidth."""
-    if isinstance(step, Slice):
+    """Projected seconds of one step: latency, and the busiest device's bytes over the bandwidths."""
+    size = received(step, before) * before.itemsize
+    if isinstance(step, Slice) or (size == 0 and not isinstance(step, Chunk)):
         return 0.0
-    return topology.default.latency + received(step, before) * before.itemsize / topology.default.bandwidth
+    if topology.bytes_only(before.mesh) and not isinstance(step, Chunk):
+        link = topology.link(before.mesh.names[0]) if before.mesh.names else topology.default
+        return size / link.bandwidth
+    match step:
+        case AllGather(axes):
+            return gather_seconds(_group(before, topology, _flat(axes)), after(step, before).block_bytes())
+        case ReduceScatter(axes, _):
+            return gather_seconds(_group(before, topology, _flat(axes)), before.block_bytes())
+        case AllReduce(axes):
+            return 2 * gather_seconds(_group(before, topology, axes), before.block_bytes())
+        case AllToAll(moves, _):
+            group = _group(before, topology, [axis for axes, _, _ in moves for axis in axes])
+            return exchange_seconds(group, before.block_bytes())
+        case Permute():
+            return move_seconds(_changed(step, before, topology), size)
+        case Exchange():
+            used = [(topology.link(name), count) for name, count in before.mesh.axes if count > 1]
+            slowest = _slowest_first(tuple(used))[0][0] if used else topology.default
+            return slowest.latency + size / slowest.bandwidth
+        case Chunk(_, parts, steps):
+            total = 0.0
+            for inner in steps:
+                whole = step_seconds(inner, before, topology)
+                fixed = _fixed_seconds(inner, before, topology)
+                total += whole + (parts - 1) * fixed
+                before = after(inner, before)
+            return total
+        case _:
+            assert_never(step)
+
+
+def _fixed_seconds(step: Step, before: Layout, topology: Topology) -> float:
+    """The part of a step's time that does not shrink with the block."""
+    if isinstance(step, (Slice, Chunk)):
+        return 0.0
+    links = [topology.link(name) for name, count in before.mesh.axes if count > 1]
+    return max((link.latency for link in links), default=0.0)
+
+
+def _flat(axes: Iterable[tuple[int, tuple[SubAxis, ...]]]) -> list[SubAxis]:
+    return [axis for _, dim_axes in axes for axis in dim_axes]
+
+
+def _group(before: Layout, topology: Topology, axes: Iterable[SubAxis]) -> Group:
+    counts: dict[str, int] = {}
+    for axis in axes:
+        counts[axis.axis] = counts.get(axis.axis, 1) * before.mesh.count([before.mesh.resolve(axis)])
+    return tuple((topology.link(name), count) for name, count in counts.items())
+
+
+def _changed(step: Permute, before: Layout, topology: Topology) -> Group:
+    """The axes of the mesh before along which some block moves."""
+    source = before.mesh
+    sent = senders(step, before)
+    at = {device: p for p, device in enumerate(source.device_ids)}
+    if source.device_ids == step.layout.mesh.device_ids:
+        received_at = np.arange(source.size)
+    else:
+        received_at = np.asarray([at.get(device, -1) for device in step.layout.mesh.device_ids])
+    inside = received_at >= 0
+    moved: list[tuple[Link, int]] = []
+    for name, count in source.axes:
+        stride, size = source.digit(source.resolve(name))
+        differs = sent[inside] // stride % size != received_at[inside] // stride % size
+        if differs.any() or not inside.all():
+            moved.append((topology.link(name), count))
+    return tuple(moved) or ((topology.default, 1),)

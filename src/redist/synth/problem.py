@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["AllToAllMove", "Lists", "Middle", "PermuteMove", "Problem", "Route", "apply", "cost"]
+__all__ = ["AllToAllMove", "Lists", "Middle", "PermuteMove", "Problem", "Route", "TimedRoute", "apply", "cost"]
 
 Lists = tuple[tuple[int, ...], ...]
 """Per dimension, digit numbers major to minor."""
@@ -65,6 +65,20 @@ class Route:
     slices: Lists
     middle: tuple[Middle, ...]
     gathers: Lists
+
+    @property
+    def stages(self) -> tuple[Lists, ...]:
+        """The gathers as one stage, if there are any."""
+        return (self.gathers,) if any(self.gathers) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRoute:
+    """A route whose gathers are done in stages: suffixes per dimension, one all-gather after another."""
+
+    slices: Lists
+    middle: tuple[Middle, ...]
+    stages: tuple[Lists, ...]
 
 
 def appended(lists: Lists, added: Lists) -> Lists:

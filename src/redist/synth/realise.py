@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never
 
 from redist.collectives.steps import AllGather, AllToAll, Free, Permute, Slice, Step
 from redist.collectives.typing import after
-from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, Route, appended, apply
+from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, Route, TimedRoute, appended, apply
 from redist.types.blocks import Balanced, BlockRule, Offsets
 from redist.types.digits import Alignment
 from redist.types.layout import Dim, Layout
@@ -15,7 +16,9 @@ from redist.types.mesh import SubAxis
 __all__ = ["realise"]
 
 
-def realise(route: Route, problem: Problem, alignment: Alignment, source: Layout, target: Layout) -> tuple[Step, ...]:
+def realise(
+    route: Route | TimedRoute, problem: Problem, alignment: Alignment, source: Layout, target: Layout
+) -> tuple[Step, ...]:
     """The steps of a route, each as wide as it can be; axes are those of the source mesh.
 
     Raises TypingError or LayoutError where uneven blocks or explicit offsets do not allow the route.
@@ -47,8 +50,8 @@ def realise(route: Route, problem: Problem, alignment: Alignment, source: Layout
             case _:
                 assert_never(move)
         lists = moved
-    if any(route.gathers):
-        take(AllGather(_axes(alignment, route.gathers)))
+    for stage in route.stages:
+        take(AllGather(_axes(alignment, stage)))
     return tuple(steps)
 
 
@@ -66,31 +69,56 @@ def _rules(problem: Problem, target: Layout, before: Lists, after: Lists) -> dic
     return rules
 
 
-def free_groups(problem: Problem, alignment: Alignment, before: Lists, after: Lists) -> Free:
-    """Which replica sends: so that as many devices as possible keep their block.
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def digit_bijection(problem: Problem, before: Lists, after: Lists) -> list[Pair]:
+    """(sender digits, receiver digits) of a permute, so that as many devices as possible keep their block.
 
     In dimensions, sender digit before[i][n] is receiver digit after[i][n]: chains of digits. Closing each
     chain into a cycle leaves the devices whose coordinates are equal along all cycles in place.
     """
-    ours, theirs = problem.unused(before), problem.unused(after)
-    follows = {a: b for old, new in zip(before, after, strict=True) for a, b in zip(old, new, strict=False)}
-    matched = all(
-        len(old) == len(new) and all(problem.sizes[a] == problem.sizes[b] for a, b in zip(old, new, strict=True))
-        for old, new in zip(before, after, strict=True)
-    )
+    pairs: list[Pair] = []
+    follows: dict[int, int] = {}
+    for old, new in zip(before, after, strict=True):
+        for a, b in _segments(problem, old, new):
+            pairs.append((a, b))
+            if len(a) == len(b) == 1:
+                follows[a[0]] = b[0]
+    return pairs + [((a,), (b,)) for a, b in _free_pairs(problem, before, after, follows)]
+
+
+def _segments(problem: Problem, old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[Pair]:
+    """Two digit lists of one product, cut wherever both have a cut: where primes come in different orders
+    an index over several digits is split anew."""
+    while old:
+        n = m = 1
+        while (ours := problem.count(old[:n])) != (theirs := problem.count(new[:m])):
+            n, m = (n + 1, m) if ours < theirs else (n, m + 1)
+        yield old[:n], new[:m]
+        old, new = old[n:], new[m:]
+
+
+def _free_pairs(problem: Problem, before: Lists, after: Lists, follows: dict[int, int]) -> list[tuple[int, int]]:
+    ours, theirs = list(problem.unused(before)), list(problem.unused(after))
     pairs: list[tuple[int, int]] = []
-    left = list(theirs)
-    if matched:
-        for start in theirs:
-            end = start
-            while end in follows:
-                end = follows[end]
-            if problem.sizes[end] == problem.sizes[start]:
-                pairs.append((end, start))
-                left.remove(start)
-    taken = {a for a, _ in pairs}
-    rest = [a for a in ours if a not in taken]
-    pairs += zip(
-        sorted(rest, key=lambda d: problem.sizes[d]), sorted(left, key=lambda d: problem.sizes[d]), strict=True
-    )
-    return Free(tuple((alignment.axes([a]), alignment.axes([b])) for a, b in pairs))
+    for start in list(theirs):
+        end = start
+        while end in follows:
+            end = follows[end]
+        if end in ours and problem.sizes[end] == problem.sizes[start]:
+            pairs.append((end, start))
+            ours.remove(end)
+            theirs.remove(start)
+
+    def size(d: int) -> int:
+        return problem.sizes[d]
+
+    return pairs + list(zip(sorted(ours, key=size), sorted(theirs, key=size), strict=True))
+
+
+def free_groups(problem: Problem, alignment: Alignment, before: Lists, after: Lists) -> Free:
+    """Which replica sends, on axes."""
+    free = set(problem.unused(before))
+    pairs = [(a, b) for a, b in digit_bijection(problem, before, after) if len(a) == 1 and a[0] in free]
+    return Free(tuple((alignment.axes(a), alignment.axes(b)) for a, b in pairs))

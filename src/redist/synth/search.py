@@ -19,7 +19,7 @@ from redist.synth.mixed import permute_and_all_to_all
 from redist.synth.problem import AllToAllMove, Lists, Middle, Problem, Route, appended, apply, cost, grouped_moves
 from redist.synth.single import local_route, one_all_to_all, one_permute
 
-__all__ = ["several_moves"]
+__all__ = ["all_to_alls", "several_moves", "slicings", "still_to_move"]
 
 _EXPANSIONS = 300
 _SLICINGS = 2048
@@ -35,10 +35,10 @@ def several_moves(problem: Problem, best: Route | None) -> tuple[Route | None, f
     best_cost = cost(problem, best) if best else (math.inf, math.inf)
     order = itertools.count()
     queue: list[Node] = []
-    for added in itertools.islice(_slicings(problem), _SLICINGS):
+    for added in itertools.islice(slicings(problem), _SLICINGS):
         lists = appended(problem.source, added)
         block = volume // math.prod(map(problem.count, lists))
-        bound = target - block + _still_to_move(problem, lists, block)
+        bound = target - block + still_to_move(problem, lists, block)
         if (bound, 2) < best_cost:
             queue.append((bound, 2, next(order), lists, (), added))
     heapq.heapify(queue)
@@ -62,11 +62,11 @@ def several_moves(problem: Problem, best: Route | None) -> tuple[Route | None, f
                         best, best_cost = route, found
                     break
         block = volume // math.prod(map(problem.count, lists))
-        for move in _all_to_alls(problem, lists):
+        for move in all_to_alls(problem, lists):
             after = apply(move, lists)
             group = math.prod(problem.count(digits) for digits, _, _ in move.moves)
             price = paid + block - block // group
-            ahead = price + target - block + _still_to_move(problem, after, block)
+            ahead = price + target - block + still_to_move(problem, after, block)
             if (ahead, len(moves) + 2) >= best_cost or seen.get((after, len(moves)), price + 1) <= price:
                 continue
             seen[after, len(moves)] = price
@@ -74,7 +74,7 @@ def several_moves(problem: Problem, best: Route | None) -> tuple[Route | None, f
     return best, best_cost[0]
 
 
-def _still_to_move(problem: Problem, lists: Lists, block: int) -> int:
+def still_to_move(problem: Problem, lists: Lists, block: int) -> int:
     """A lower bound on the elements that moves still receive before gathers alone reach the target."""
     losing, gaining, moving, fits = 1, 1, 1, True
     for digits, wanted in zip(lists, problem.target, strict=True):
@@ -90,7 +90,7 @@ def _still_to_move(problem: Problem, lists: Lists, block: int) -> int:
     return block - -(-block // moving)
 
 
-def _slicings(problem: Problem) -> Iterator[Lists]:
+def slicings(problem: Problem) -> Iterator[Lists]:
     """Ways to slice replicated digits, in any order, as far as blocks stay equal; many digits first."""
     free = problem.unused(problem.source)
     rank = len(problem.shape)
@@ -103,10 +103,12 @@ def _slicings(problem: Problem) -> Iterator[Lists]:
             yield from itertools.product(*(itertools.permutations(digits) for digits in added))
 
 
-def _all_to_alls(problem: Problem, lists: Lists) -> Iterator[AllToAllMove]:
-    """All-to-alls from these lists: suffixes of some dimensions to any of the others. Where digits arrive,
-    those that the target wants next come first, in its order, then those to be gathered, then those that
-    will leave again."""
+def all_to_alls(problem: Problem, lists: Lists, orders: bool = False) -> Iterator[AllToAllMove]:
+    """All-to-alls from these lists: suffixes of some dimensions to any of the others.
+
+    Where digits arrive, those that the target wants next come first, in its order, then those to be
+    gathered, then those that will leave again; with `orders`, they come in every order.
+    """
     rank = len(lists)
     kept = frozenset(problem.unused(problem.target))
     for lengths in itertools.product(*(range(len(digits) + 1) for digits in lists)):
@@ -116,18 +118,19 @@ def _all_to_alls(problem: Problem, lists: Lists) -> Iterator[AllToAllMove]:
             continue
         origin = dict(moved)
         for places in itertools.product(takers, repeat=len(moved)):
-            arrivals: list[tuple[int, ...]] = [()] * rank
-            for j in set(places):
-                given = [d for (d, _), to in zip(moved, places, strict=True) if to == j]
-                if not problem.divides(j, problem.count(lists[j]) * problem.count(given)):
-                    break
-                arrivals[j] = _arranged(lists[j], problem.target[j], given, kept)
+            given = [tuple(d for (d, _), to in zip(moved, places, strict=True) if to == j) for j in range(rank)]
+            if any(part and not problem.divides(j, problem.count((*lists[j], *part))) for j, part in enumerate(given)):
+                continue
+            if orders:
+                for arrivals in itertools.product(*map(itertools.permutations, given)):
+                    yield AllToAllMove(grouped_moves(arrivals, origin))
             else:
-                yield AllToAllMove(grouped_moves(arrivals, origin))
+                arrived = [_arranged(lists[j], problem.target[j], part, kept) for j, part in enumerate(given)]
+                yield AllToAllMove(grouped_moves(arrived, origin))
 
 
 def _arranged(
-    held: tuple[int, ...], wanted: tuple[int, ...], given: list[int], kept: frozenset[int]
+    held: tuple[int, ...], wanted: tuple[int, ...], given: tuple[int, ...], kept: frozenset[int]
 ) -> tuple[int, ...]:
     first: list[int] = []
     if wanted[: len(held)] == held:

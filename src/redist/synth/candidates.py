@@ -1,0 +1,156 @@
+"""Step sequences from one layout to another; the cheapest is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from redist.collectives.steps import Exchange, Step
+from redist.collectives.topology import Topology
+from redist.collectives.typing import after
+from redist.errors import LayoutError, TypingError
+from redist.synth.mixed import permute_and_all_to_all
+from redist.synth.problem import Problem, Route, TimedRoute, cost
+from redist.synth.realise import realise
+from redist.synth.reduction import reductions
+from redist.synth.relabel import relabelled
+from redist.synth.search import several_moves
+from redist.synth.single import local_route, one_all_to_all, one_permute
+from redist.synth.timed import Prices, fastest_route
+from redist.types.digits import Alignment, align
+from redist.types.layout import Layout
+
+__all__ = ["Candidate", "exchanges", "uniform_candidates"]
+
+_FEW_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Steps, and a proven lower bound on what any plan of uniform steps costs: elements received, or
+    seconds where the topology counts more than bytes; None where nothing is proven."""
+
+    steps: tuple[Step, ...]
+    bound: float | None = None
+
+
+def uniform_candidates(src: Layout, dst: Layout, topology: Topology) -> Iterator[Candidate]:
+    """Sequences of uniform collectives; some may not reach the target where blocks are uneven."""
+    for prefix in reductions(src, dst):
+        middle = _after_all(prefix, src)
+        if middle is None:
+            continue
+        if middle.equivalent(dst):
+            yield Candidate(prefix)
+            continue
+        for found in _uniform(middle, dst, topology):
+            yield Candidate((*prefix, *found.steps)) if prefix else found
+
+
+def exchanges(src: Layout, dst: Layout) -> Iterator[Candidate]:
+    """An exchange, after what has to be reduced."""
+    for prefix in reductions(src, dst):
+        yield Candidate((*prefix, Exchange(dst)))
+
+
+def _after_all(steps: Iterable[Step], layout: Layout) -> Layout | None:
+    try:
+        for step in steps:
+            layout = after(step, layout)
+    except TypingError:
+        return None
+    return layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A problem on digits, and what is needed to turn its routes into steps."""
+
+    problem: Problem
+    alignment: Alignment
+    src: Layout
+    dst: Layout
+
+    @staticmethod
+    def of(src: Layout, dst: Layout, primes: bool) -> _Setting | None:
+        alignment = align((src, dst), primes=primes)
+        if alignment is None:
+            return None
+        first, second = alignment.forms
+        problem = Problem(alignment.sizes, src.shape, first.dims, second.dims, frozenset(second.partial))
+        return _Setting(problem, alignment, src, dst)
+
+    def steps(self, route: Route | TimedRoute) -> tuple[Step, ...] | None:
+        """The steps of a route, None where uneven blocks do not nest or offsets do not extend."""
+        try:
+            return realise(route, self.problem, self.alignment, self.src, self.dst)
+        except (TypingError, LayoutError):
+            assert not self.even, f"route {route} of {self.problem} does not type"
+            return None
+
+    @property
+    def even(self) -> bool:
+        return self.src.is_even() and self.dst.is_even()
+
+
+def _uniform(src: Layout, dst: Layout, topology: Topology) -> Iterator[Candidate]:
+    fine = _Setting.of(src, dst, primes=True)
+    if fine is None:
+        yield from (Candidate(steps) for steps in relabelled(src, dst))
+        return
+    timed = not topology.bytes_only(src.mesh)
+    best: Route | None = None
+    for route, bound in _by_bytes(fine):
+        steps = fine.steps(route)
+        if steps is not None:
+            best = best or route
+            yield Candidate(steps, None if timed else bound)
+    if best is None or not fine.even:
+        return
+    few = len(fine.problem.sizes) <= _FEW_DIGITS
+    if not few and (timed or len(best.middle) > 1):
+        coarse = _Setting.of(src, dst, primes=False)
+        assert coarse is not None, "what is aligned in primes is aligned"
+        if len(best.middle) > 1:
+            yield from _whole_axes(coarse)
+        if timed:
+            yield from _by_seconds(coarse, topology, None)
+    elif timed:
+        yield from _by_seconds(fine, topology, best)
+
+
+def _by_bytes(setting: _Setting) -> Iterator[tuple[Route, float | None]]:
+    """(route, bound) of the first class that has one, for a later class is never cheaper; of all classes
+    where blocks are uneven, when a route may not type."""
+    problem = setting.problem
+    for make in (local_route, one_all_to_all, one_permute):
+        route = make(problem)
+        if route is not None:
+            yield route, cost(problem, route)[0]
+            if setting.even:
+                return
+    mixed = permute_and_all_to_all(problem)
+    if len(problem.sizes) > _FEW_DIGITS:
+        if mixed is not None:
+            yield mixed, None
+        return
+    best, bound = several_moves(problem, mixed)
+    if best is not None:
+        yield best, bound
+
+
+def _whole_axes(setting: _Setting) -> Iterator[Candidate]:
+    """Routes of several moves on axes as they are cut, where primes are too many to search."""
+    route, _ = several_moves(setting.problem, None)
+    if route is not None and (steps := setting.steps(route)) is not None:
+        yield Candidate(steps)
+
+
+def _by_seconds(setting: _Setting, topology: Topology, best: Route | None) -> Iterator[Candidate]:
+    problem, alignment = setting.problem, setting.alignment
+    names = tuple(alignment.axes([d])[0].axis for d in range(len(problem.sizes)))
+    prices = Prices(names, tuple(map(topology.link, names)), setting.src.itemsize)
+    start = TimedRoute(best.slices, best.middle, best.stages) if best else None
+    route, bound = fastest_route(problem, prices, start)
+    if route is not None and (steps := setting.steps(route)) is not None:
+        yield Candidate(steps, bound)

@@ -1,0 +1,260 @@
+"""The fastest route under a topology: best-first search over digit lists, by projected seconds.
+
+Nodes are lists in one of the three phases of the normal form (slices, moves, gathers). What remains is
+bounded below by what must still be received, over the fastest link, of it what no device at the same
+place on the slowest axis holds over the slowest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from redist.collectives.topology import Group, Link, exchange_seconds, gather_seconds, move_seconds
+from redist.synth.problem import AllToAllMove, Lists, Middle, PermuteMove, Problem, TimedRoute, appended, apply
+from redist.synth.realise import digit_bijection
+from redist.synth.search import all_to_alls, slicings, still_to_move
+from redist.synth.single import one_permute
+
+__all__ = ["Prices", "fastest_route", "route_seconds"]
+
+_EXPANSIONS = 4000
+_SLICINGS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The mesh axis of every digit, the link along it, and the bytes of an element."""
+
+    axes: tuple[str, ...]
+    links: tuple[Link, ...]
+    itemsize: int
+
+    def group(self, problem: Problem, digits: Sequence[int]) -> Group:
+        """What a group over these digits spans along each axis."""
+        counts: dict[str, tuple[Link, int]] = {}
+        for d in digits:
+            link, count = counts.get(self.axes[d], (self.links[d], 1))
+            counts[self.axes[d]] = (link, count * problem.sizes[d])
+        return tuple(counts.values())
+
+    def move(self, problem: Problem, lists: Lists, move: Middle, block: int) -> float:
+        """Seconds of an all-to-all or permute of blocks of so many elements."""
+        match move:
+            case AllToAllMove(moves):
+                digits = [d for part, _, _ in moves for d in part]
+                return exchange_seconds(self.group(problem, digits), block * self.itemsize)
+            case PermuteMove(after):
+                changed = digit_bijection(problem, lists, after)
+                digits = [d for a, b in changed if a != b for d in a]
+                return move_seconds(self.group(problem, digits), block * self.itemsize) if digits else 0.0
+
+    def gather(self, problem: Problem, digits: Sequence[int], gathered: int) -> float:
+        """Seconds of an all-gather that makes blocks of so many elements."""
+        return gather_seconds(self.group(problem, digits), gathered * self.itemsize)
+
+
+def route_seconds(problem: Problem, prices: Prices, route: TimedRoute) -> tuple[float, int]:
+    """(projected seconds, communication steps) of a route."""
+    lists = appended(problem.source, route.slices)
+    block = _block(problem, lists)
+    seconds = 0.0
+    for move in route.middle:
+        seconds += prices.move(problem, lists, move, block)
+        lists = apply(move, lists)
+    for stage in route.stages:
+        digits = [d for part in stage for d in part]
+        block *= problem.count(digits)
+        seconds += prices.gather(problem, digits, block)
+    return seconds, len(route.middle) + len(route.stages)
+
+
+def _block(problem: Problem, lists: Lists) -> int:
+    return math.prod(problem.shape) // math.prod(map(problem.count, lists))
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    lists: Lists
+    slices: Lists
+    middle: tuple[Middle, ...]
+    stages: tuple[Lists, ...]
+
+
+def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> tuple[TimedRoute | None, float]:
+    """(the fastest route, or `best` where none is faster; a proven lower bound in seconds)."""
+    bound = _Bound.of(problem, prices)
+    target_block = _block(problem, problem.target)
+    largest = max(_block(problem, problem.source), target_block)
+    order = itertools.count()
+    limit = route_seconds(problem, prices, best) if best else (math.inf, 0)
+    queue: list[tuple[float, int, int, int, float, _Node]] = []
+    for added in itertools.islice(slicings(problem), _SLICINGS):
+        lists = appended(problem.source, added)
+        ahead = bound.remaining(lists)
+        if _before((ahead, 0), limit):
+            queue.append((ahead, 0, next(order), 0, 0.0, _Node(lists, added, (), ())))
+    heapq.heapify(queue)
+    cheapest: dict[tuple[Lists, bool], tuple[float, int]] = {}
+    expansions = 0
+    while queue:
+        ahead, steps, _, phase, paid, node = heapq.heappop(queue)
+        if not _before((ahead, steps), limit):
+            break
+        if node.lists == problem.target:
+            best, limit = TimedRoute(node.slices, node.middle, node.stages), (paid, steps)
+            continue
+        seen = cheapest.get((node.lists, phase == 2))
+        if phase and seen is not None and seen < (paid, steps):
+            continue
+        expansions += 1
+        if expansions > _EXPANSIONS:
+            return best, ahead
+        for following, seconds, kind in _successors(problem, prices, node, phase, largest):
+            cost = (paid + seconds, steps + 1)
+            key = (following.lists, kind == 2)
+            if key in cheapest and cheapest[key] <= cost:
+                continue
+            total = cost[0] + bound.remaining(following.lists)
+            if _before((total, cost[1]), limit):
+                cheapest[key] = cost
+                heapq.heappush(queue, (total, cost[1], next(order), kind, cost[0], following))
+    return best, limit[0]
+
+
+def _before(a: tuple[float, int], b: tuple[float, int]) -> bool:
+    """Whether a is cheaper: in seconds beyond rounding, else in steps."""
+    if abs(a[0] - b[0]) > 1e-9 * max(abs(a[0]), abs(b[0])) or math.isinf(b[0]):
+        return a[0] < b[0]
+    return a[1] < b[1]
+
+
+def _successors(
+    problem: Problem, prices: Prices, node: _Node, phase: int, largest: int
+) -> Iterator[tuple[_Node, float, int]]:
+    """(node after, seconds, phase) of every move and gather from a node."""
+    lists, block = node.lists, _block(problem, node.lists)
+    if phase < 2:
+        for move in all_to_alls(problem, lists, orders=True):
+            yield (
+                replace(node, lists=apply(move, lists), middle=(*node.middle, move)),
+                prices.move(problem, lists, move, block),
+                1,
+            )
+        for move in _permutes(problem, lists):
+            seconds = prices.move(problem, lists, move, block)
+            yield replace(node, lists=apply(move, lists), middle=(*node.middle, move)), seconds, 1
+    for lengths in itertools.product(*(range(_surplus(a, b) + 1) for a, b in zip(lists, problem.target, strict=True))):
+        stage = tuple(digits[len(digits) - n :] if n else () for digits, n in zip(lists, lengths, strict=True))
+        digits = [d for part in stage for d in part]
+        if digits and (made := block * problem.count(digits)) <= largest:
+            kept = tuple(part[: len(part) - n] for part, n in zip(lists, lengths, strict=True))
+            yield (
+                replace(node, lists=kept, stages=(*node.stages, stage)),
+                prices.gather(problem, digits, made),
+                2,
+            )
+
+
+def _surplus(digits: tuple[int, ...], wanted: tuple[int, ...]) -> int:
+    """How many minor digits may be gathered: those beyond the target's, if it is a prefix."""
+    return len(digits) - len(wanted) if digits[: len(wanted)] == wanted else 0
+
+
+def _permutes(problem: Problem, lists: Lists) -> Iterator[PermuteMove]:
+    """Permutes to where gathers, or one all-to-all and gathers, reach the target."""
+    rest = replace(problem, source=lists)
+    straight = one_permute(rest, slicing=False)
+    if straight is not None and isinstance(move := straight.middle[0], PermuteMove) and move.lists != lists:
+        yield move
+    counts = tuple(map(problem.count, lists))
+    for arranged in _arrangements(problem, counts):
+        if arranged != lists:
+            yield PermuteMove(arranged)
+
+
+def _arrangements(problem: Problem, counts: tuple[int, ...]) -> Iterator[Lists]:
+    """All lists with these block counts, where digits are few."""
+    usable = [d for d in range(len(problem.sizes)) if d not in problem.held]
+    if len(usable) > 4:
+        return
+
+    def place(i: int, left: tuple[int, ...]) -> Iterator[Lists]:
+        if i == len(counts):
+            yield ()
+            return
+        for length in range(len(left) + 1):
+            for digits in itertools.permutations(left, length):
+                if problem.count(digits) == counts[i]:
+                    for rest in place(i + 1, tuple(d for d in left if d not in digits)):
+                        yield (digits, *rest)
+
+    yield from place(0, tuple(usable))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Lower bound in seconds on what remains from given lists."""
+
+    problem: Problem
+    target_block: int
+    slow: frozenset[int]
+    beside: int
+    slow_pace: float
+    fast_pace: float
+    latency: float
+
+    @staticmethod
+    def of(problem: Problem, prices: Prices) -> _Bound:
+        used = [link for d, link in enumerate(prices.links) if d not in problem.held] or [Link()]
+        slowest, fastest = min(link.bandwidth for link in used), max(link.bandwidth for link in used)
+        slow = frozenset(d for d, link in enumerate(prices.links) if link.bandwidth == slowest < fastest)
+        return _Bound(
+            problem,
+            _block(problem, problem.target),
+            slow,
+            problem.count(d for d in range(len(prices.links)) if d not in slow),
+            prices.itemsize / slowest,
+            prices.itemsize / fastest,
+            min(link.latency + link.peer_latency for link in used),
+        )
+
+    def remaining(self, lists: Lists) -> float:
+        """Seconds that moves and gathers still take at least."""
+        if lists == self.problem.target:
+            return 0.0
+        block = _block(self.problem, lists)
+        moves = still_to_move(self.problem, lists, block)
+        total = max(0, moves + self.target_block - block)
+        slow = min(total, self._from_outside(lists)) if self.slow else 0
+        return self.latency + slow * self.slow_pace + (total - slow) * self.fast_pace
+
+    def _from_outside(self, lists: Lists) -> int:
+        """Elements that enter the devices at one place on the slow axes, per device: of what these devices
+        need together, a slow digit that shards elsewhere in the target (or no more) leaves them 1/size."""
+        ours, theirs = self._slow_places(lists), self._slow_places(self.problem.target)
+        needed = math.prod(self.problem.shape) // self.problem.count(theirs)
+        share = 1
+        for d, (i, before) in ours.items():
+            if d not in theirs or theirs[d][0] != i:
+                share *= self.problem.sizes[d]
+            elif theirs[d][1] != before and before % theirs[d][1] and theirs[d][1] % before:
+                return 0  # digits of one dimension that do not nest may depend on each other
+            elif theirs[d][1] != before:
+                share *= self.problem.sizes[d]
+        missing = needed - -(-needed // share)
+        return missing // self.beside
+
+    def _slow_places(self, lists: Lists) -> dict[int, tuple[int, int]]:
+        """(dimension, blocks before it) of every slow digit that shards."""
+        places: dict[int, tuple[int, int]] = {}
+        for i, digits in enumerate(lists):
+            before = 1
+            for d in digits:
+                if d in self.slow:
+                    places[d] = (i, before)
+                before *= self.problem.sizes[d]
+        return places
