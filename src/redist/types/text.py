@@ -182,7 +182,11 @@ def parse_layout(text: str, mesh: Mesh) -> Layout:
         columns[len(sizes), -1] = scan.at
         sizes.append(scan.integer("a dimension's size"))
         per_dim.append(axes(len(sizes) - 1) if scan.take("{") else [])
+        scan.blanks()
+        column = scan.at
         rules.append(_rule(scan))
+        if isinstance(rules[-1], Offsets):
+            columns[len(sizes) - 1, -1] = column
 
     scan.listing("]", dimension, "a dimension")
     scan.blanks()

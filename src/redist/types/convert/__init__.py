@@ -1,0 +1,1 @@
+"""Layouts in other notations: JAX shardings, XLA tile text, Shardy text, DTensor placements."""
