@@ -34,7 +34,10 @@ class ParseError(RedistError):
     """Malformed text. `text` is the input and `column` (0-based) is where reading stopped."""
 
     def __init__(self, message: str, text: str, column: int) -> None:
-        super().__init__(f"{message}\n  {text}\n  {' ' * column}^")
+        start = text.rfind("\n", 0, column) + 1
+        line = text[start:].split("\n", 1)[0]
+        blank = "".join("\t" if c == "\t" else " " for c in text[start:column])
+        super().__init__(f"{message}\n  {line}\n  {blank}^")
         self.message = message
         self.text = text
         self.column = column

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, assert_never
 
 from redist.collectives.steps import (
@@ -71,8 +72,11 @@ def _by_dim(axes: AxesByDim) -> str:
     return "; ".join(f"dim {i} by {_axes(dim_axes)}" for i, dim_axes in axes)
 
 
-def explain(plan: Plan) -> str:
-    """The plan as an aligned table (step, layout after, received, live, running peak), then the totals."""
+def explain(plan: Plan, width: int | None = None) -> str:
+    """The plan as an aligned table (step, layout after, received, live, running peak), then the totals.
+
+    With a `width`, what would be wider is folded: layouts go below their steps, sentences wrap.
+    """
     layouts = plan.layouts
     rows = [("step", "layout after", "received", "live", "peak")]
     peak = plan.source.block_bytes()
@@ -90,16 +94,35 @@ def explain(plan: Plan) -> str:
                 bytes_text(peak),
             )
         )
-    return "\n".join([_headline(plan), *_aligned(rows), *_totals(plan), *plan.options.notes])
+    start, end = _ends(plan)
+    headline = f"{start}  ->  {end}   (bytes are per device)"
+    table, sentences = _aligned(rows), [*_totals(plan), *plan.options.notes]
+    if width is None:
+        return "\n".join([headline, *table, *sentences])
+    if len(headline) > width:
+        headline = f"{start}\n  -> {end}   (bytes are per device)"
+    if max(map(len, table)) > width:
+        table = _stacked(rows)
+    folded = [textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False) for line in sentences]
+    return "\n".join([headline, *table, *folded])
 
 
-def _headline(plan: Plan) -> str:
+def _ends(plan: Plan) -> tuple[str, str]:
     target = str(plan.target) if plan.target.mesh == plan.source.mesh else f"{plan.target} on {_mesh(plan.target)}"
-    return f"{plan.source} on {_mesh(plan.source)}  ->  {target}   (bytes are per device)"
+    return f"{plan.source} on {_mesh(plan.source)}", target
 
 
 def _mesh(layout: Layout) -> str:
     return str(layout.mesh) or "one device"
+
+
+def _stacked(rows: list[tuple[str, ...]]) -> list[str]:
+    """The table with every layout on a line of its own below its step."""
+    narrow = _aligned([(step, "", *rest) for step, _, *rest in rows])
+    lines = [narrow[0]]
+    for line, row in zip(narrow[1:], rows[1:], strict=True):
+        lines += [line, f"     {row[1]}"]
+    return lines
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
@@ -108,6 +131,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
         "  ".join(
             cell.ljust(width) if n < 2 else cell.rjust(width)
             for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            if width
         ).rstrip()
         for row in rows
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-
 from redist.collectives.cost import busiest, communications, live, received
 from redist.collectives.profile import profile_of
 from redist.collectives.steps import Step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from redist.errors import BackendError
 
@@ -33,6 +34,9 @@ class BackendProfile:
     staging: Mapping[str, Staging] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     uneven: bool = True
     native_exchange: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BackendProfile, (self.name, dict(self.staging), self.uneven, self.native_exchange)
 
     def staging_bytes(self, op: str, input_bytes: int, output_bytes: int) -> int:
         """Temporary bytes per device of one step, rounded up."""

@@ -142,8 +142,10 @@ def _drop(before: Layout, i: int, axes: Sequence[SubAxis]) -> Dim:
     dropped = refine_axes(before.mesh, axes, dim.axes)
     if fine is None or dropped is None:
         raise LayoutError(f"axes {{{_text(axes)}}} and dimension {i} ({dim}) are not cuts of one factorisation")
-    kept = fine[: max(0, len(fine) - len(dropped))]
-    if set(fine[len(kept) :]) != set(dropped) or len(dropped) != len(fine) - len(kept):
+    kept = tuple(axis for axis in fine if axis not in dropped)
+    wide = [axis for axis in fine if before.mesh.count([axis]) > 1]
+    stays = [axis for axis in wide if axis not in dropped]
+    if len(kept) + len(dropped) != len(fine) or wide[: len(stays)] != stays:
         raise LayoutError(
             f"axes {{{_text(axes)}}} are not the minor suffix of dimension {i} ({dim}); only the last axes of a "
             "dimension can leave it"

@@ -90,12 +90,13 @@ def run_step(blocks: Any, step: Step, before: Layout, windows: tuple[_Window, ..
 
 def stacked(blocks: Sequence[NDArray[Any]], layout: Layout) -> Any:
     """Blocks in mesh order in the form the layout asks for: one array where it is even, else a list."""
-    return np.stack(blocks) if layout.is_even() else list(blocks)
+    return np.stack(blocks, dtype=blocks[0].dtype) if layout.is_even() else list(blocks)
 
 
 def reduce_blocks(reduction: Reduction, blocks: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    """Elementwise reduction of blocks of one shape."""
-    return functools.reduce(_REDUCE[reduction], blocks)
+    """Elementwise reduction of blocks of one shape, in their dtype (which NumPy would widen or swap to native order)."""
+    first, *others = blocks
+    return np.asarray(functools.reduce(_REDUCE[reduction], others, first), dtype=first.dtype)
 
 
 # -- steps on axes -------------------------------------------------------------------------------------
@@ -137,7 +138,8 @@ def _run_stacked(blocks: NDArray[Any], moves: _Moves, following: Layout) -> NDAr
         shape += [*(sizes[d] for d in moves.added[j]), extent // moves.alignment.count(moves.added[j])]
     array = blocks.reshape(shape)
     for d in moves.reduced:
-        array = _REDUCE[moves.reduction].reduce(array, axis=labels.index(("device", d)), dtype=array.dtype)
+        axis = labels.index(("device", d))
+        array = reduce_blocks(moves.reduction, np.moveaxis(array, axis, 0))
         labels.remove(("device", d))
     leaves = {d: i for i, dropped in enumerate(moves.dropped) for d in dropped}
     joins = {d: j for j, added in enumerate(moves.added) for d in added}
@@ -197,6 +199,7 @@ def _run_listed(blocks: Sequence[NDArray[Any]], moves: _Moves, before: Layout, f
                 for c in _coordinates(alignment, moves.dropped[i])
             ],
             axis=i,
+            dtype=blocks[0].dtype,  # in its byte order
         )
 
     losing = [i for i, dropped in enumerate(moves.dropped) if dropped]
@@ -243,7 +246,7 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
     def copy(sender: int, receiver: int, starts: Sequence[int], stops: Sequence[int]) -> None:
         take = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, held[0][sender].tolist(), strict=True))
         put = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, wanted[0][receiver].tolist(), strict=True))
-        block = made[receiver, ...] if isinstance(made, np.ndarray) else made[receiver]  # of rank 0: a view, not a scalar
+        block: Any = made[receiver, ...] if isinstance(made, np.ndarray) else made[receiver]  # a view at rank 0 too
         block[put] = blocks[sender][take]
 
     if isinstance(step.transfers, Owner):
@@ -349,7 +352,9 @@ def _run_chunk(blocks: Any, step: Chunk, before: Layout, following: Layout, wind
             parts.append(part)
     if made is not None:
         return made
-    return stacked([np.concatenate(list(group), axis=step.dim) for group in zip(*parts, strict=True)], following)
+    dtype = parts[0][0].dtype
+    joined = [np.concatenate(group, axis=step.dim, dtype=dtype) for group in zip(*parts, strict=True)]
+    return stacked(joined, following)
 
 
 def _cut(blocks: Any, window: _Window) -> Any:
