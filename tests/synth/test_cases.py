@@ -20,9 +20,7 @@ _SMALL = 2**22
 
 
 def _plan(source: str, source_mesh: str, target: str, target_mesh: str) -> Plan:
-    return synthesize(
-        Layout.parse(source, Mesh.parse(source_mesh)), Layout.parse(target, Mesh.parse(target_mesh))
-    )
+    return synthesize(Layout.parse(source, Mesh.parse(source_mesh)), Layout.parse(target, Mesh.parse(target_mesh)))
 
 
 def _check(plan: Plan) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
-from redist.collectives.steps import Exchange, Step
+from redist.collectives.steps import AllGather, Exchange, Slice, Step
 from redist.collectives.topology import Topology
 from redist.collectives.typing import after
 from redist.errors import LayoutError, TypingError
@@ -19,6 +20,7 @@ from redist.synth.single import local_route, one_all_to_all, one_permute
 from redist.synth.timed import Prices, fastest_route
 from redist.types.digits import Alignment, align
 from redist.types.layout import Layout
+from redist.types.mesh import SubAxis
 
 __all__ = ["Candidate", "exchanges", "uniform_candidates"]
 
@@ -34,8 +36,9 @@ class Candidate:
     bound: float | None = None
 
 
-def uniform_candidates(src: Layout, dst: Layout, topology: Topology) -> Iterator[Candidate]:
-    """Sequences of uniform collectives; some may not reach the target where blocks are uneven."""
+def uniform_candidates(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[str]) -> Iterator[Candidate]:
+    """Sequences of uniform collectives; some may not reach the target where blocks are uneven, or use
+    steps that are not allowed."""
     for prefix in reductions(src, dst):
         middle = _after_all(prefix, src)
         if middle is None:
@@ -43,7 +46,7 @@ def uniform_candidates(src: Layout, dst: Layout, topology: Topology) -> Iterator
         if middle.equivalent(dst):
             yield Candidate(prefix)
             continue
-        for found in _uniform(middle, dst, topology):
+        for found in _uniform(middle, dst, topology, allowed):
             yield Candidate((*prefix, *found.steps)) if prefix else found
 
 
@@ -93,10 +96,13 @@ class _Setting:
         return self.src.is_even() and self.dst.is_even()
 
 
-def _uniform(src: Layout, dst: Layout, topology: Topology) -> Iterator[Candidate]:
+def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[str]) -> Iterator[Candidate]:
     fine = _Setting.of(src, dst, primes=True)
     if fine is None:
         yield from (Candidate(steps) for steps in relabelled(src, dst))
+        return
+    if not allowed >= _MOVES:
+        yield from _restricted(fine, allowed)
         return
     timed = not topology.bytes_only(src.mesh)
     best: Route | None = None
@@ -117,6 +123,35 @@ def _uniform(src: Layout, dst: Layout, topology: Topology) -> Iterator[Candidate
             yield from _by_seconds(coarse, topology, None)
     elif timed:
         yield from _by_seconds(fine, topology, best)
+
+
+_MOVES = frozenset({"all_to_all", "permute"})
+
+
+def _restricted(setting: _Setting, allowed: frozenset[str]) -> Iterator[Candidate]:
+    """All classes, and gathering before slicing, where some moves are not allowed: nothing is proven."""
+    problem = setting.problem
+    makers = (local_route, one_all_to_all, one_permute, permute_and_all_to_all)
+    routes: list[Route | None] = [make(problem) for make in makers]
+    if "all_to_all" in allowed and len(problem.sizes) <= _FEW_DIGITS:
+        routes.append(several_moves(problem, None, permutes=False)[0])
+    for route in routes:
+        if route is not None and (steps := setting.steps(route)) is not None:
+            yield Candidate(steps)
+    yield Candidate(_gather_then_slice(setting))
+
+
+def _gather_then_slice(setting: _Setting) -> tuple[Step, ...]:
+    """Back to what source and target share in every dimension, then on to the target."""
+    gathers: dict[int, tuple[SubAxis, ...]] = {}
+    slices: dict[int, tuple[SubAxis, ...]] = {}
+    for i, (a, b) in enumerate(zip(setting.problem.source, setting.problem.target, strict=True)):
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+        if a[shared:]:
+            gathers[i] = setting.alignment.axes(a[shared:])
+        if b[shared:]:
+            slices[i] = setting.alignment.axes(b[shared:])
+    return (*((AllGather(gathers),) if gathers else ()), *((Slice(slices),) if slices else ()))
 
 
 def _by_bytes(setting: _Setting) -> Iterator[tuple[Route, float | None]]:

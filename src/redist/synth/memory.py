@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from redist.collectives.plan import Plan
 from redist.collectives.steps import Chunk, Step
 from redist.collectives.typing import after
-from redist.errors import InfeasibleError, TypingError
+from redist.errors import TypingError
 from redist.types.layout import Layout
 
-__all__ = ["within_limit"]
+__all__ = ["chunkings", "fitting"]
 
 
-def within_limit(plan: Plan) -> Plan:
-    """The plan, chunked as little as its memory limit asks. Raises InfeasibleError with the smallest
-    limit that chunking reaches."""
-    limit = plan.options.memory_limit
-    if limit is None or plan.peak_bytes <= limit:
-        return plan
-    smallest = plan.peak_bytes
-    for chunked in _chunkings(plan):
-        if chunked.peak_bytes <= limit:
-            return chunked
-        smallest = min(smallest, chunked.peak_bytes)
-    raise InfeasibleError(
-        f"no plan from {plan.source} to {plan.target} keeps the live peak within {limit} bytes per device; the smallest "
-        f"feasible limit is {smallest} bytes" + ("" if plan.options.donate else " (donating the source may lower it)"),
-        smallest,
-    )
+def fitting(plans: Iterable[Plan], limit: int) -> tuple[list[Plan], int | None]:
+    """(each plan that fits the limit in bytes per device, chunked as little as it takes; the smallest
+    peak that any of them reaches)."""
+    found: list[Plan] = []
+    smallest: int | None = None
+    for plan in plans:
+        for variant in (plan, *chunkings(plan)):
+            smallest = variant.peak_bytes if smallest is None else min(smallest, variant.peak_bytes)
+            if variant.peak_bytes <= limit:
+                found.append(variant)
+                break
+    return found, smallest
 
 
-def _chunkings(plan: Plan) -> Iterator[Plan]:
-    """All steps in chunks, few parts first."""
+def chunkings(plan: Plan) -> Iterator[Plan]:
+    """The plan with all its steps in chunks, few parts first."""
     dims = [i for i in range(plan.source.rank) if _untouched(plan.steps, plan.source, i)]
     longest = {i: plan.source.block_shape()[i] for i in dims}
     parts = 2
     while any(parts // 2 < longest[i] for i in dims):
         for i in dims:
-            if longest[i] >= 2:
+            if longest[i] >= 2 and parts // 2 < longest[i]:
                 yield replace(plan, steps=(Chunk(i, min(parts, longest[i]), plan.steps),))
         parts *= 2
 
 
 def _untouched(steps: tuple[Step, ...], source: Layout, i: int) -> bool:
+    if not steps:
+        return False
     try:
         after(Chunk(i, 2, steps), source)
     except TypingError:

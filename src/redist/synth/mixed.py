@@ -63,7 +63,7 @@ def _counts(problem: Problem, slicing: bool) -> list[tuple[Counts, Counts]]:
         for prime in primes:
             _fill(problem, prime, order, before, after, slicing)
         pair = (tuple(before), tuple(after))
-        if math.prod(before) == math.prod(after) and _one_way(*pair):
+        if math.prod(before) == math.prod(after) and before != after and _one_way(*pair):
             found[pair] = None
     return sorted(found, key=lambda pair: (-math.prod(pair[0]), _group(*pair)))
 

@@ -13,11 +13,11 @@ from redist.collectives.steps import op_name
 from redist.collectives.topology import UNIFORM, Topology
 from redist.errors import InfeasibleError, LayoutError, TypingError
 from redist.synth.candidates import Candidate, exchanges, uniform_candidates
-from redist.synth.memory import within_limit
+from redist.synth.memory import chunkings, fitting
 from redist.types.bounds import require_same_array
 from redist.types.layout import Layout
 
-__all__ = ["ALL_STEPS", "UNIFORM_STEPS", "synthesize"]
+__all__ = ["ALL_STEPS", "UNIFORM_STEPS", "pareto", "synthesize"]
 
 UNIFORM_STEPS = frozenset({"slice", "all_gather", "all_to_all", "permute", "reduce_scatter", "all_reduce", "chunk"})
 ALL_STEPS = UNIFORM_STEPS | {"exchange"}
@@ -32,20 +32,46 @@ def synthesize(
     backend: str = "numpy",
     donate: bool = False,
 ) -> Plan:
-    """The cheapest plan found that turns `src` into `dst`, inside the block bound.
+    """The cheapest plan that turns `src` into `dst`, inside the block bound.
 
-    `memory_limit` bounds the live peak in bytes per device; `steps` names the ops that may be used (by
-    default all but the exchange, which then serves where no uniform plan exists); `donate` says that the
-    source's memory may be reused.
+    Cheapest by projected seconds under `topology` (by default bytes received by the busiest device),
+    then by communication steps; `plan.optimal` says whether no plan of the same steps is cheaper,
+    `plan.options.gap` how much cheaper one could be. `memory_limit` bounds the live peak in bytes per
+    device; `steps` names the ops that may be used (by default all but the exchange, which then serves
+    where no uniform plan exists or fits); `donate` says that the source's memory may be reused.
 
-    Raises LayoutError when both lay out different arrays, InfeasibleError (with the smallest feasible
-    limit) when no plan fits, BackendError for an unknown backend.
+    Raises LayoutError when both lay out different arrays or a step is unknown, InfeasibleError (with the
+    smallest feasible limit) when no plan fits, BackendError for an unknown backend.
+    Source: arXiv 2112.01075 section 4 for the calculus and its normal form.
     """
     allowed = None if steps is None else frozenset(steps)
     if allowed is not None and not allowed <= ALL_STEPS:
         raise LayoutError(f"unknown steps {sorted(allowed - ALL_STEPS)}; use some of {', '.join(sorted(ALL_STEPS))}")
     profile_of(backend)
     return _synthesize(src, dst, memory_limit, topology or UNIFORM, allowed, backend, donate)
+
+
+def pareto(
+    src: Layout,
+    dst: Layout,
+    topology: Topology | None = None,
+    steps: Iterable[str] | None = None,
+    backend: str = "numpy",
+    donate: bool = False,
+) -> tuple[Plan, ...]:
+    """Plans of which none is both faster and smaller than another: the fastest first, the one with the
+    lowest live peak last. Raises as `synthesize` does."""
+    allowed = None if steps is None else frozenset(steps)
+    fastest = synthesize(src, dst, None, topology, steps, backend, donate)
+    plans = [] if not fastest.steps else _plans(src, dst, topology or UNIFORM, allowed, fastest.options)
+    if allowed is None and fastest.steps:
+        plans += _exchange_plans(src, dst, fastest.options)
+    front: list[Plan] = [fastest]
+    variants = [variant for plan in plans for variant in (plan, *chunkings(plan))]
+    for plan in sorted(variants, key=_price):
+        if plan.peak_bytes < front[-1].peak_bytes:
+            front.append(plan)
+    return tuple(front)
 
 
 @lru_cache(maxsize=4096)
@@ -61,23 +87,56 @@ def _synthesize(
     require_same_array(src, dst)
     options = Options(backend, donate, memory_limit, topology)
     if src.equivalent(dst):
-        return within_limit(Plan(src, dst, (), replace(options, optimal=True, gap=1.0)))
-    uniform = allowed or UNIFORM_STEPS
+        plans = [Plan(src, dst, (), replace(options, optimal=True, gap=1.0))]
+    else:
+        plans = _plans(src, dst, topology, allowed, options)
+    smallest: int | None = None
+    if memory_limit is not None:
+        plans, smallest = fitting(plans, memory_limit)
+    if not plans and allowed is None:
+        plans = _exchange_plans(src, dst, options)
+        if memory_limit is not None:
+            plans, other = fitting(plans, memory_limit)
+            smallest = other if smallest is None or other is None else min(smallest, other)
+    if not plans:
+        raise _infeasible(src, dst, options, allowed, smallest)
+    return min(plans, key=_price)
+
+
+def _infeasible(
+    src: Layout, dst: Layout, options: Options, allowed: frozenset[str] | None, smallest: int | None
+) -> InfeasibleError:
+    if smallest is not None:
+        advice = "" if options.donate else " (donating the source may lower it)"
+        return InfeasibleError(
+            f"no plan from {src} to {dst} keeps the live peak within {options.memory_limit} bytes per device; the "
+            f"smallest feasible limit is {smallest} bytes{advice}",
+            smallest,
+        )
+    return InfeasibleError(
+        f"no plan from {src} to {dst} uses only {', '.join(sorted(allowed or UNIFORM_STEPS))} and keeps every block "
+        f"within {max(src.block_bytes(), dst.block_bytes())} bytes; allow 'exchange'"
+    )
+
+
+def _plans(
+    src: Layout, dst: Layout, topology: Topology, allowed: frozenset[str] | None, options: Options
+) -> list[Plan]:
+    """Plans of the allowed steps that reach the target, each with what is known of its quality."""
+    uniform = UNIFORM_STEPS if allowed is None else allowed
     candidates = [
         one
-        for one in uniform_candidates(src, dst, topology)
+        for one in uniform_candidates(src, dst, topology, uniform)
         if all(op_name(step) in uniform for step in one.steps) and _reaches(one, src, dst)
     ]
-    if "exchange" in uniform or (not candidates and allowed is None):
-        candidates += [one for one in exchanges(src, dst) if _reaches(one, src, dst)]
-    if not candidates:
-        raise InfeasibleError(
-            f"no plan from {src} to {dst} uses only {', '.join(sorted(uniform))} and keeps every block within "
-            f"{max(src.block_bytes(), dst.block_bytes())} bytes; allow 'exchange'"
-        )
-    plan = min((Plan(src, dst, one.steps, options) for one in candidates), key=_price)
     bounds = [one.bound for one in candidates if one.bound is not None]
-    return within_limit(replace(plan, options=replace(options, **_quality(plan, max(bounds, default=None)))))
+    bound = max(bounds, default=None)
+    plans = [_rated(Plan(src, dst, one.steps, options), bound) for one in candidates]
+    return plans + _exchange_plans(src, dst, options) if "exchange" in uniform else plans
+
+
+def _exchange_plans(src: Layout, dst: Layout, options: Options) -> list[Plan]:
+    return [_rated(Plan(src, dst, one.steps, options), None) for one in exchanges(src, dst) if _reaches(one, src, dst)]
 
 
 def _price(plan: Plan) -> tuple[float, int, int, int]:
@@ -92,6 +151,10 @@ def _reaches(candidate: Candidate, src: Layout, dst: Layout) -> bool:
         return plan.layouts[-1].equivalent(dst) and plan.largest_block_bytes <= plan.block_bound_bytes
     except TypingError:
         return False
+
+
+def _rated(plan: Plan, bound: float | None) -> Plan:
+    return replace(plan, options=replace(plan.options, **_quality(plan, bound)))
 
 
 def _quality(plan: Plan, bound: float | None) -> dict[str, Any]:

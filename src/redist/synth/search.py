@@ -23,11 +23,12 @@ __all__ = ["all_to_alls", "several_moves", "slicings", "still_to_move"]
 
 _EXPANSIONS = 300
 _SLICINGS = 2048
+_FINISHES = (local_route, one_all_to_all, one_permute, permute_and_all_to_all)
 
 Node = tuple[int, int, int, Lists, tuple[Middle, ...], Lists]
 
 
-def several_moves(problem: Problem, best: Route | None) -> tuple[Route | None, float]:
+def several_moves(problem: Problem, best: Route | None, permutes: bool = True) -> tuple[Route | None, float]:
     """(the cheapest route of all-to-alls and permutes, or `best` where nothing is cheaper; a proven lower
     bound on what such routes receive)."""
     volume = math.prod(problem.shape)
@@ -54,7 +55,7 @@ def several_moves(problem: Problem, best: Route | None) -> tuple[Route | None, f
         paid = cost(problem, Route(added, moves, ((),) * len(lists)))[0]
         if moves:
             rest = replace(problem, source=lists)
-            for finish in (local_route, one_all_to_all, one_permute, permute_and_all_to_all):
+            for finish in _FINISHES if permutes else _FINISHES[:2]:
                 tail = finish(rest, slicing=False)
                 if tail is not None:
                     route = Route(added, (*moves, *tail.middle), tail.gathers)

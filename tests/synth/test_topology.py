@@ -1,0 +1,90 @@
+"""Plans under topologies: as fast as brute force over all layouts finds."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from redist.collectives import Link, Topology
+from redist.collectives.steps import op_name
+from redist.synth import synthesize
+from redist.types import Layout, Mesh, SubAxis
+
+_UNIFORM = Topology()
+_SLOW_X = Topology("slow outer axis", {"x": Link(bandwidth=1e9)}, Link(bandwidth=1e10))
+_LATENCY = Topology("latency", {}, Link(latency=1.0, bandwidth=1e10))
+_BINARY = [("x", 1, 2), ("y", 1, 2), ("z", 1, 2)]
+_FAMILIES: list[tuple[str, list[tuple[str, int, int]], tuple[int, ...], int | None]] = [
+    ("2x2x2 rank 2", _BINARY, (8, 8), 16),
+    ("2x4 with sub-axes", [("x", 1, 2), ("y", 1, 2), ("y", 2, 2)], (8, 8), 10),
+    ("2x3", [("x", 1, 2), ("y", 1, 3)], (12, 12), None),
+    ("2x3x5", [("x", 1, 2), ("y", 1, 3), ("z", 1, 5)], (30, 30), 6),
+    ("2x2x2 rank 3", _BINARY, (8, 8, 8), 4),
+]
+_HEAVY: list[tuple[str, list[tuple[str, int, int]], tuple[int, ...], int | None]] = [
+    ("2x2x2 rank 2", _BINARY, (8, 8), None),
+    ("2x4 with sub-axes", [("x", 1, 2), ("y", 1, 2), ("y", 2, 2)], (8, 8), None),
+    ("2x3x5", [("x", 1, 2), ("y", 1, 3), ("z", 1, 5)], (30, 30), None),
+    ("2x2x2 rank 3", _BINARY, (8, 8, 8), 40),
+    ("2x2x2x2 rank 2", [*_BINARY, ("w", 1, 2)], (16, 16), 10),
+]
+
+
+@pytest.mark.parametrize("topology", [_SLOW_X, _LATENCY], ids=lambda t: t.name)
+@pytest.mark.parametrize("family", _FAMILIES, ids=lambda f: f[0])
+def test_as_fast_as_brute_force(family: Any, topology: Topology, oracle: Any) -> None:
+    """Projected seconds, then communication steps, equal the optimum, and the plan says that it is one."""
+    _compare(family, topology, oracle)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("topology", [_SLOW_X, _LATENCY, _UNIFORM], ids=lambda t: t.name)
+@pytest.mark.parametrize("family", _HEAVY, ids=lambda f: f[0])
+def test_as_fast_as_brute_force_large(family: Any, topology: Topology, oracle: Any) -> None:
+    """The same on every pair, or more pairs."""
+    _compare(family, topology, oracle)
+
+
+def _compare(family: Any, topology: Topology, oracle: Any) -> None:
+    _, parts, shape, sample = family
+    sizes: dict[str, int] = {}
+    for axis, _, size in parts:
+        sizes[axis] = sizes.get(axis, 1) * size
+    mesh = Mesh(sizes)
+    axes = [SubAxis(axis, pre, size) for axis, pre, size in parts]
+    pace = tuple(4 / Fraction(topology.link(axis).bandwidth) for axis, _, _ in parts)
+    brute = oracle(tuple(size for _, _, size in parts), shape, pace, Fraction(topology.default.latency))
+    layouts = {s: Layout(mesh, shape, [[axes[d] for d in digits] for digits in s]) for s in brute.states}
+    rng = random.Random(3)
+    wrong: list[str] = []
+    for source in brute.states if sample is None else rng.sample(brute.states, sample):
+        costs: dict[Fraction, dict[Any, Any]] = {}
+        for target in brute.states if sample is None else rng.sample(brute.states, min(50, len(brute.states))):
+            if source == target:
+                continue
+            bound = max(brute.block[source], brute.block[target])
+            if bound not in costs:
+                costs[bound] = brute.costs(source, bound)
+            seconds, steps = costs[bound][target]
+            plan = synthesize(layouts[source], layouts[target], topology=topology)
+            same = plan.seconds == pytest.approx(float(seconds), rel=1e-9, abs=1e-15)
+            if not same or plan.communication_steps != steps or not plan.optimal:
+                wrong.append(f"{plan.source} -> {plan.target}: {plan.seconds} against {float(seconds)}, {steps} steps")
+            assert all(op_name(step) != "exchange" for step in plan.steps)
+    assert not wrong, "\n".join(wrong[:10])
+
+
+def test_slow_links_are_spared() -> None:
+    """Gathering a slow axis where fast ones replicate: a part of the block crosses, the rest is gathered
+    next door. x[0.25 of the array] in 2 steps instead of all of it in one."""
+    mesh = Mesh.parse("x=2,y=4")
+    source, target = Layout.parse("[64{x}, 64]", mesh), Layout.parse("[64, 64]", mesh)
+    plain, sparing = synthesize(source, target), synthesize(source, target, topology=_SLOW_X)
+    assert [op_name(step) for step in plain.steps] == ["all_gather"]
+    assert [op_name(step) for step in sparing.steps] == ["slice", "all_gather", "all_gather"]
+    crossing = sparing.step_received_bytes[1]
+    assert crossing * 4 == plain.received_bytes
+    assert sparing.seconds < plain.received_bytes / 1e9 / 2
