@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 
 from redist.collectives.steps import AllGather, Exchange, Slice, Step
 from redist.collectives.topology import Topology
 from redist.collectives.typing import after
 from redist.errors import LayoutError, TypingError
+from redist.synth.canonical import canonical
 from redist.synth.mixed import permute_and_all_to_all
 from redist.synth.problem import Problem, Route, TimedRoute, cost
 from redist.synth.realise import realise
@@ -154,24 +156,28 @@ def _gather_then_slice(setting: _Setting) -> tuple[Step, ...]:
     return (*((AllGather(gathers),) if gathers else ()), *((Slice(slices),) if slices else ()))
 
 
-def _by_bytes(setting: _Setting) -> Iterator[tuple[Route, float | None]]:
-    """(route, bound) of the first class that has one, for a later class is never cheaper; of all classes
+def _by_bytes(setting: _Setting) -> list[tuple[Route, float | None]]:
+    """(route, bound in elements) of every class worth trying."""
+    same = canonical(setting.problem)
+    return [(same.restored(route), bound) for route, bound in _routes(same.problem, setting.even)]
+
+
+@lru_cache(maxsize=4096)
+def _routes(problem: Problem, even: bool) -> tuple[tuple[Route, float | None], ...]:
+    """The route of the first class that has one, for a later class is never cheaper; those of all classes
     where blocks are uneven, when a route may not type."""
-    problem = setting.problem
+    found: list[tuple[Route, float | None]] = []
     for make in (local_route, one_all_to_all, one_permute):
         route = make(problem)
         if route is not None:
-            yield route, cost(problem, route)[0]
-            if setting.even:
-                return
+            found.append((route, cost(problem, route)[0]))
+            if even:
+                return tuple(found)
     mixed = permute_and_all_to_all(problem)
     if len(problem.sizes) > _FEW_DIGITS:
-        if mixed is not None:
-            yield mixed, None
-        return
+        return tuple(found) if mixed is None else (*found, (mixed, None))
     best, bound = several_moves(problem, mixed)
-    if best is not None:
-        yield best, bound
+    return tuple(found) if best is None else (*found, (best, bound))
 
 
 def _whole_axes(setting: _Setting) -> Iterator[Candidate]:
