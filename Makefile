@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PYTEST := $(BIN)/python -m pytest -n 2 --inline-snapshot=disable
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -13,11 +14,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST)
 
 test-all: $(STAMP)
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -n 2 -m "heavy or not heavy" --hypothesis-profile=heavy
+	$(PYTEST) -m "heavy or not heavy" --hypothesis-profile=heavy
 
 lint: $(STAMP)
 	$(BIN)/ruff check

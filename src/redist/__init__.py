@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from redist.proofs import verify
     from redist.resharding import explain, reshard
-    from redist.synth import synthesize
+    from redist.synth import pareto, synthesize
     from redist.types import Layout, Mesh, SubAxis
 
     __version__: str
@@ -43,6 +43,7 @@ __all__ = [
     "TypingError",
     "__version__",
     "explain",
+    "pareto",
     "reshard",
     "simulate",
     "synthesize",

@@ -85,6 +85,29 @@ def test_reductions_of_every_dtype(dtype: str, reduction: str) -> None:
         assert all(block.dtype == array.dtype for block in result.values())
 
 
+MOVED = ["|V4", "<U3", "|S5", "<M8[ns]", ">c16", np.dtype(np.longdouble).str, "f8e8m0fnu", "f4e2m1fn", "u2", "bf16"]
+
+
+@pytest.mark.parametrize("dtype", MOVED)
+def test_data_of_every_dtype_moves(dtype: str) -> None:
+    """Gathered, exchanged among dimensions and by owners, sliced: the same bits and the same dtype."""
+    name = dtype if dtype.isalnum() and dtype[0] != "|" else f"'{dtype}'"
+    kind = numpy_dtype(dtype)
+    numbers = (np.arange(20, dtype=np.int32) % 3 + 1).reshape(4, 5)
+    array = numbers.view(kind) if dtype == "|V4" else numbers.astype(kind)
+    plan = plan_of(
+        f"{name}[4{{x}}, 5]",
+        f"{name}[4{{y}}, 5{{x}}]",
+        AllToAll([(["x"], 0, 1)]),
+        AllGather({1: ["x"]}),
+        Slice({0: ["x", "y"]}),
+        Exchange(Layout.parse(f"{name}[4{{y}}, 5{{x}}]", MESH)),
+    )
+    result = simulate(plan, array)
+    assert all(block.dtype == kind for block in result.values())
+    assert [result[0].tobytes(), result[2].tobytes()] == [array[:2, :3].tobytes(), array[:2, 3:].tobytes()]
+
+
 @given(layouts(max_elements=60), st.integers(0, 9))
 def test_contributions_reduce_to_the_array(layout: Layout, seed: int) -> None:
     """`scatter` gives every device a block of its box; `assemble` puts the array together again."""

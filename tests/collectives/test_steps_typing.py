@@ -579,6 +579,16 @@ def test_free_axes_of_a_permute(groups: Any, message: str) -> None:
     refused("[8{x}]", step, f"permute on f32[8{{x}}]: {message}")
 
 
+def test_free_axes_cover_the_major_end_too() -> None:
+    """Leaving out the first axis of the mesh alone, on either side."""
+    only = "must be those that f32[8{z}] does not use on mesh x=2,y=2,z=4,e=1, each once"
+    missing = Permute(parsed("[8{z}]", MESH), Free.of((["y"], ["y"])))
+    refused("[8{z}]", missing, f"permute on f32[8{{z}}]: free axes {{y}} of the sender {only}")
+    lopsided = Permute(parsed("[8{z}]", Mesh({"x": 4, "z": 4})), Free.of((["x", "y"], ["x:(2)2"]), ([], ["x:(1)2"])))
+    message = "permute on f32[8{z}]: free axes {x,y} of the sender have 4 values, {x:(2)2} of the receiver 2"
+    refused("[8{z}]", lopsided, message)
+
+
 @pytest.mark.parametrize(
     ("before", "layout", "pairs", "message"),
     [

@@ -1,0 +1,53 @@
+"""`reshard`: a drop-in for `jax.device_put` and `jax.lax.with_sharding_constraint` that runs planned collectives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redist.synth.planner import synthesize
+
+if TYPE_CHECKING:
+    from redist.collectives.plan import Plan
+    from redist.types.layout import Layout
+
+__all__ = ["explain", "reshard"]
+
+
+def reshard(x: Any, sharding: Any, source: Any = None, memory_limit: int | None = None, donate: bool = False) -> Any:
+    """The array, or every array of a pytree, under another sharding: same values, same dtype.
+
+    `sharding` is a NamedSharding, a SingleDeviceSharding, or a PartitionSpec over the mesh set by
+    `jax.set_mesh`; for a pytree, one for all leaves or a prefix tree of them. The result's `.sharding` is
+    the one asked for. Works on concrete arrays and inside jit, grad, jvp, vmap and scan; the gradient is
+    the resharding back.
+
+    `source` is where the array is, in the same forms. It is known of concrete arrays and on Explicit
+    meshes; inside jit on Auto meshes, where it is not part of the type, stating it makes the plan part of
+    the traced program, and otherwise the plan is made when XLA has partitioned the program around it.
+
+    `memory_limit` bounds the live peak of each leaf's move in bytes per device (the source, the largest
+    step with its input and output, and what it needs beside); a resharding with too small a limit raises
+    InfeasibleError stating the smallest. `donate` gives up a concrete source's memory, which must not be
+    used afterwards. Outside jit, source and target may be on different devices.
+
+    Raises LayoutError and BackendError naming every dimension that does not divide, devices that differ
+    inside jit, ranks that do not match, and arguments that are no shardings; for a pytree, one error for
+    all leaves.
+    """
+    from redist.collectives.backends.jax.calls import Terms, reshard_tree
+
+    return reshard_tree(x, sharding, source, Terms(memory_limit, donate, _plan))
+
+
+def explain(x: Any, sharding: Any, source: Any = None) -> str:
+    """The plan that `reshard(x, sharding)` runs, as a table: see `Plan.explain`.
+
+    `x` is an array or a `jax.ShapeDtypeStruct`; `source` is needed where it has no sharding.
+    """
+    from redist.collectives.backends.jax.calls import Terms, plan_for
+
+    return plan_for(x, sharding, source, Terms(None, False, _plan)).explain()
+
+
+def _plan(source: Layout, target: Layout, memory_limit: int | None, donate: bool) -> Plan:
+    return synthesize(source, target, memory_limit=memory_limit, backend="jax", donate=donate)
