@@ -27,6 +27,7 @@ source                              f32[16{y}, 16, 16{x}]                   2 Ki
 1. all-to-all x: 2 -> 1; y: 0 -> 1  f32[16, 16{x,y}, 16]   1.75 KiB  4 KiB  4 KiB
 received 1.75 KiB in 1 communication step: exactly what is missing
 largest block 2 KiB, within the bound of 2 KiB; live peak 4 KiB
+replicating and slicing would receive 14 KiB and hold 16 KiB, 8x the bound
 """
 
 

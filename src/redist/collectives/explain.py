@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, assert_never
 
@@ -96,7 +97,7 @@ def explain(plan: Plan, width: int | None = None) -> str:
         )
     start, end = _ends(plan)
     headline = f"{start}  ->  {end}   (bytes are per device)"
-    table, sentences = _aligned(rows), [*_totals(plan), *plan.options.notes]
+    table, sentences = _aligned(rows), [*_totals(plan), *_reasons(plan), *plan.options.notes]
     if width is None:
         return "\n".join([headline, *table, *sentences])
     if len(headline) > width:
@@ -149,8 +150,32 @@ def _totals(plan: Plan) -> list[str]:
     lines = [f"received {bytes_text(received)} in {steps} communication step{'s' * (steps != 1)}: {against}"]
     largest, bound = plan.largest_block_bytes, plan.block_bound_bytes
     within = "within" if largest <= bound else "OVER"
+    limit = plan.options.memory_limit
+    stated = "" if limit is None else f" of a limit of {bytes_text(limit)}"
     lines.append(
-        f"largest block {bytes_text(largest)}, {within} the bound of {bytes_text(bound)}; live peak {bytes_text(plan.peak_bytes)}"
-        + (f" of a limit of {bytes_text(plan.options.memory_limit)}" if plan.options.memory_limit is not None else "")
+        f"largest block {bytes_text(largest)}, {within} the bound of {bytes_text(bound)}; "
+        f"live peak {bytes_text(plan.peak_bytes)}{stated}"
     )
+    return lines
+
+
+def _reasons(plan: Plan) -> list[str]:
+    """Why a planner's plan: what is proven of its cost, and what the alternatives would cost."""
+    rated = plan.options.optimal or plan.options.gap is not None
+    if not plan.steps or not rated or plan.source.partial:
+        return []
+    whole = math.prod(plan.source.shape) * plan.source.itemsize
+    lines: list[str] = []
+    if plan.received_bytes > plan.lower_bound_bytes:
+        if plan.options.optimal:
+            lines.append("no plan of uniform steps is cheaper (proven)")
+        else:
+            lines.append(f"not proven cheapest: a plan of uniform steps could be up to {plan.options.gap:.3g}x cheaper")
+        lines.append(f"an exchange of the missing elements alone would receive {bytes_text(plan.lower_bound_bytes)}")
+    largest = max(plan.source.block_bytes(), plan.target.block_bytes())
+    if plan.received_bytes and whole > largest:
+        lines.append(
+            f"replicating and slicing would receive {bytes_text(whole - plan.source.block_bytes())} and hold "
+            f"{bytes_text(whole)}, {whole / largest:.3g}x the bound"
+        )
     return lines

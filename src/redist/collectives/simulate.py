@@ -120,7 +120,8 @@ def assemble(layout: Layout, blocks: Mapping[int, NDArray[Any]]) -> NDArray[Any]
         differing = known[box] & ~_equal(share[box], blocks[device])
         if differing.any():
             raise BackendError(
-                f"{layout.mesh.describe_device(device)} holds a block that differs from its replicas in {int(differing.sum())} elements"
+                f"{layout.mesh.describe_device(device)} holds a block that differs from its replicas in "
+                f"{int(differing.sum())} elements"
             )
         share[box] = blocks[device]
         known[box] = True
@@ -131,7 +132,7 @@ def assemble(layout: Layout, blocks: Mapping[int, NDArray[Any]]) -> NDArray[Any]
 
 def _equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     same: NDArray[np.bool_] = np.asarray(a == b)
-    return same | ((a != a) & (b != b))
+    return same | ((a != a) & (b != b))  # noqa: PLR0124 - NaN equals NaN here
 
 
 def _check_array(source: Layout, array: NDArray[Any]) -> None:
@@ -196,7 +197,8 @@ def _check_shapes(plan: Plan, result: Mapping[int, NDArray[Any]]) -> None:
         shape = tuple((stops[p] - starts[p]).tolist())
         if result[device].shape != shape:
             raise ProofError(
-                f"{plan.target.mesh.describe_device(device)} ends with a block of shape {result[device].shape}, the target's is {shape}"
+                f"{plan.target.mesh.describe_device(device)} ends with a block of shape {result[device].shape}, the "
+                f"target's is {shape}"
             )
 
 

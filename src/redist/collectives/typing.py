@@ -106,8 +106,8 @@ def _append(before: Layout, i: int, axes: Sequence[SubAxis], rule: BlockRule | N
         return Dim(dim.size, (*dim.axes, *axes), rule or CEIL)
     if rule is not None:
         raise LayoutError(
-            f"a block rule ({str(rule).lstrip(':') or 'ceil'}) is stated for dimension {i} ({dim}), which is sharded already; state "
-            "one only where a dimension was not sharded"
+            f"a block rule ({str(rule).lstrip(':') or 'ceil'}) is stated for dimension {i} ({dim}), which is sharded "
+            "already; state one only where a dimension was not sharded"
         )
     return Dim(dim.size, (*dim.axes, *axes), _split_rule(i, dim, count, added))
 
@@ -232,8 +232,8 @@ def _same_contents(step: Permute | Exchange, before: Layout) -> None:
         ours > 1 and before.partial and target.partial and before.partial.reduction != target.partial.reduction
     ):
         raise LayoutError(
-            f"the value before is {_partial_text(before)} and after it {_partial_text(target)}; data that only moves stays "
-            "unreduced as it is: reduce in a step of its own"
+            f"the value before is {_partial_text(before)} and after it {_partial_text(target)}; data that only moves "
+            "stays unreduced as it is: reduce in a step of its own"
         )
 
 
@@ -274,7 +274,8 @@ def _check_free(
         theirs = target.mesh.count(map(target.mesh.resolve, receiver))
         if ours != theirs:
             raise LayoutError(
-                f"free axes {{{_text(sender)}}} of the sender have {ours} values, {{{_text(receiver)}}} of the receiver {theirs}"
+                f"free axes {{{_text(sender)}}} of the sender have {ours} values, {{{_text(receiver)}}} of the "
+                f"receiver {theirs}"
             )
     for who, layout, axes in (
         ("sender", before, [axis for sender, _ in groups for axis in sender]),
@@ -363,11 +364,13 @@ def _chunked(step: Chunk, before: Layout) -> Layout:
         following = after(inner, current)
         if following.mesh != current.mesh:
             raise LayoutError(
-                f"{op_name(inner)} goes from mesh {current.mesh} to {following.mesh}; the steps of a chunk keep the mesh"
+                f"{op_name(inner)} goes from mesh {current.mesh} to {following.mesh}; the steps of a chunk keep "
+                "the mesh"
             )
         if step.dim in _touched(inner, current):
             raise LayoutError(
-                f"dimension {step.dim} is touched by {op_name(inner)}; chunk along a dimension that the steps leave alone"
+                f"dimension {step.dim} is touched by {op_name(inner)}; chunk along a dimension that the steps leave "
+                "alone"
             )
         current = following
     return current

@@ -94,7 +94,7 @@ def stacked(blocks: Sequence[NDArray[Any]], layout: Layout) -> Any:
 
 
 def reduce_blocks(reduction: Reduction, blocks: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    """Elementwise reduction of blocks of one shape, in their dtype (which NumPy would widen or swap to native order)."""
+    """Elementwise reduction of blocks of one shape, in their dtype, which NumPy might widen or byte-swap."""
     first, *others = blocks
     return np.asarray(functools.reduce(_REDUCE[reduction], others, first), dtype=first.dtype)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from redist.collectives.backends.jax.check import require_even, require_same_order
-from redist.collectives.backends.jax.modules import jax
+from redist.collectives.backends.jax.modules import jax, jnp
 from redist.collectives.backends.jax.program import flat_sharding, mesh_ids, spmd, stacked_shape, under
 from redist.collectives.backends.jax.transfer import crosses, transfer
 from redist.collectives.typing import after
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from redist.collectives.steps import Step
     from redist.types.layout import Layout
 
-__all__ = ["Executor", "compile_plan", "prepare", "run_blocks", "traceable"]
+__all__ = ["Executor", "compile_plan", "prepare", "run_blocks", "stacked_jit", "traceable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,19 @@ class Executor:
         return jax.jit(function, out_shardings=self.wanted, donate_argnums=donated)
 
     def _staged(self, x: Any) -> Any:
+        if isinstance(jnp.zeros(()), jax.core.Tracer):  # a constant of a function that is being traced
+            with ThreadPoolExecutor(1) as pool:  # traces belong to threads: in another one, this runs now
+                return pool.submit(self._run, x).result()
+        return self._run(x)
+
+    def _run(self, x: Any) -> Any:
         plan = self.plan
         blocks = {shard.device.id: shard.data for shard in x.addressable_shards}
-        with jax.ensure_compile_time_eval():
-            made = _over_runs(self.runs, blocks, plan.options.donate)
-            if plan.options.donate and self.runs and not self.runs[0].crossing and not x.is_deleted():
-                x.delete()
-            ordered = [made[i] for i in mesh_ids(self.wanted.mesh)]
-            return jax.make_array_from_single_device_arrays(plan.target.shape, _plain(self.wanted), ordered)
+        made = _over_runs(self.runs, blocks, plan.options.donate)
+        if plan.options.donate and self.runs and not self.runs[0].crossing and not x.is_deleted():
+            x.delete()
+        ordered = [made[i] for i in mesh_ids(self.wanted.mesh)]
+        return jax.make_array_from_single_device_arrays(plan.target.shape, _plain(self.wanted), ordered)
 
 
 def _plain(sharding: Any) -> Any:
@@ -135,7 +141,7 @@ def _run_stacked(run: _Run, blocks: dict[int, Any], donate: bool) -> dict[int, A
     ordered = [_ranked(blocks.pop(i), source.rank) for i in source.mesh.device_ids]
     array = jax.make_array_from_single_device_arrays(shape, sharding, ordered)
     del ordered
-    function = _stacked_jit(run.steps, source, target, donate)
+    function = stacked_jit(run.steps, source, target, donate)
     with under(sharding.mesh):
         made = _donating(function, array) if donate else function(array)
     return {shard.device.id: _scalar(shard.data, target.rank) for shard in made.addressable_shards}
@@ -168,7 +174,8 @@ def _scalar(block: Any, rank: int) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _stacked_jit(steps: tuple[Step, ...], source: Layout, target: Layout, donate: bool) -> Any:
+def stacked_jit(steps: tuple[Step, ...], source: Layout, target: Layout, donate: bool) -> Any:
+    """One `jax.jit` function: the steps on blocks stacked along dimension 0, in the order of the source's devices."""
     sharding = flat_sharding(source.mesh.device_ids)
     function = spmd(steps, source, None, None, target)
     return jax.jit(function, out_shardings=sharding, donate_argnums=(0,) if donate else ())
@@ -190,6 +197,8 @@ def compile_plan(plan: Plan, mesh: Any = None) -> Any:
     """
     given, wanted = (_sharding(layout, mesh) for layout in (plan.source, plan.target))
     executor = prepare(plan, given, wanted)
+    if executor.jitted is None and not plan.steps and mesh_ids(given.mesh) == mesh_ids(wanted.mesh):
+        return jax.jit(spmd((), plan.source, given, wanted, plan.target), out_shardings=wanted)
     return executor if executor.jitted is None else executor.jitted
 
 
