@@ -47,7 +47,7 @@ class Plan:
     target: Layout
     steps: tuple[Step, ...]
     options: Options = Options()
-    _memo: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _memo: dict[str, Any] = field(default_factory=dict[str, Any], init=False, compare=False, repr=False)
 
     def _once(self, name: str, make: Any) -> Any:
         if name not in self._memo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never, cast
 
 from redist.collectives.plan import Options, Plan
 from redist.collectives.steps import (
@@ -159,29 +159,29 @@ class _Node:
         return ParseError(f"{self.path}: {message}", shown if len(shown) <= 200 else f"{shown[:197]}...", 0)
 
     def field(self, key: str) -> _Node:
-        if not isinstance(self.value, dict):
-            raise self.fail("expected an object")
-        if key not in self.value:
+        members = self._members()
+        if key not in members:
             raise self.fail(f"the field '{key}' is missing")
-        return _Node(self.value[key], f"{self.path}.{key}")
+        return _Node(members[key], f"{self.path}.{key}")
 
     def optional(self, key: str) -> _Node | None:
-        return self.field(key) if isinstance(self.value, dict) and key in self.value else None
+        return self.field(key) if key in self._members() else None
 
     def items(self) -> list[_Node]:
-        if not isinstance(self.value, list):
-            raise self.fail("expected a list")
-        return [_Node(item, f"{self.path}[{n}]") for n, item in enumerate(self.value)]
+        found = cast("list[Json]", self.of(list, "a list"))
+        return [_Node(item, f"{self.path}[{n}]") for n, item in enumerate(found)]
 
     def entries(self) -> list[tuple[str, _Node]]:
-        if not isinstance(self.value, dict):
-            raise self.fail("expected an object")
-        return [(key, _Node(item, f"{self.path}.{key}")) for key, item in self.value.items()]
+        return [(key, _Node(item, f"{self.path}.{key}")) for key, item in self._members().items()]
+
+    def _members(self) -> dict[str, Json]:
+        return cast("dict[str, Json]", self.of(dict, "an object"))
 
     def of(self, kind: type[_T], what: str) -> _T:
-        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
+        value: Any = self.value
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.fail(f"expected {what}")
-        return self.value
+        return value
 
     def integer(self) -> int:
         return self.of(int, "an integer")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from redist.types.blocks import BlockRule
 from redist.types.layout import Layout
 from redist.types.mesh import AxisLike, SubAxis
+from redist.types.pairs import pairs_of
 
 __all__ = [
     "OWNER",
@@ -44,12 +45,11 @@ def _axes(axes: Iterable[AxisLike]) -> tuple[SubAxis, ...]:
 
 
 def _by_dim(axes: Mapping[int, Iterable[AxisLike]] | Iterable[tuple[int, Iterable[AxisLike]]]) -> AxesByDim:
-    pairs = axes.items() if isinstance(axes, Mapping) else axes
-    return tuple(sorted(((i, _axes(dim_axes)) for i, dim_axes in pairs), key=lambda pair: pair[0]))
+    return tuple(sorted(((i, _axes(dim_axes)) for i, dim_axes in pairs_of(axes)), key=lambda pair: pair[0]))
 
 
 def _rules(rules: Mapping[int, BlockRule] | Iterable[tuple[int, BlockRule]]) -> Rules:
-    return tuple(sorted(rules.items() if isinstance(rules, Mapping) else rules, key=lambda pair: pair[0]))
+    return tuple(sorted(pairs_of(rules), key=lambda pair: pair[0]))
 
 
 @dataclass(frozen=True, slots=True, init=False)

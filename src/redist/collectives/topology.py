@@ -8,7 +8,7 @@ b (1 - 1/k1) crosses the first axis, b/k1 (1 - 1/k2) the second, and so on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, assert_never
 
@@ -29,6 +29,7 @@ from redist.collectives.steps import (
 )
 from redist.collectives.typing import after
 from redist.errors import LayoutError
+from redist.types.pairs import pairs_of
 
 if TYPE_CHECKING:
     from redist.types.layout import Layout
@@ -95,7 +96,7 @@ class Topology:
         default: Link = Link(),
     ) -> None:
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "links", tuple(links.items() if isinstance(links, Mapping) else links))
+        object.__setattr__(self, "links", tuple(pairs_of(links)))
         object.__setattr__(self, "default", default)
 
     def link(self, axis: str) -> Link:
@@ -134,7 +135,12 @@ def _torus(mesh: Mesh) -> Topology:
     return Topology(f"torus-{len(mesh.axes)}d", default=_ICI)
 
 
-PRESETS = {"uniform": lambda _: UNIFORM, "one-host": _one_host, "nodes-of-8": _nodes_of_8, "torus": _torus}
+PRESETS: Mapping[str, Callable[[Mesh], Topology]] = {
+    "uniform": lambda _: UNIFORM,
+    "one-host": _one_host,
+    "nodes-of-8": _nodes_of_8,
+    "torus": _torus,
+}
 """Topologies by name, made for a mesh: one host; nodes of 8 on a slow network; a TPU torus, an axis a ring."""
 
 Group = tuple[tuple[Link, int], ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -259,8 +259,8 @@ def _covered(src: Layout, dst: Layout) -> int:
         return 1
     if math.prod(dst.shape) < 2**62:
         operands = [o.astype(np.int64) if isinstance(o, np.ndarray) else o for o in operands]
-    total = np.einsum(*operands, [], optimize=True)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    return int(total)
+    contract: Any = np.einsum  # its stubs do not know the form of operands and index lists in turns
+    return int(contract(*operands, [], optimize=True))
 
 
 def _covered_by_device(src: Layout, dst: Layout) -> int:

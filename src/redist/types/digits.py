@@ -7,6 +7,7 @@ without enumerating devices.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -95,12 +96,12 @@ def align(layouts: tuple[Layout, ...], primes: bool = False) -> Alignment | None
         for stride, size in (digit for digits in [*dims, partial] for digit in digits):
             cuts.update((stride, stride * size))
     chain = sorted(cuts)
-    if any(upper % lower for lower, upper in zip(chain, chain[1:], strict=False)):
+    if any(upper % lower for lower, upper in itertools.pairwise(chain)):
         return None
     if primes:
         chain = _split_primes(chain)
     strides = tuple(reversed(chain[:-1]))
-    sizes = tuple(upper // lower for lower, upper in zip(chain, chain[1:], strict=False))[::-1]
+    sizes = tuple(upper // lower for lower, upper in itertools.pairwise(chain))[::-1]
     number = {stride: d for d, stride in enumerate(strides)}
 
     def numbered(digits: list[Digit]) -> tuple[int, ...]:
@@ -148,21 +149,20 @@ def refine_axes(mesh: Mesh, axes: Sequence[SubAxis], cutters: Iterable[SubAxis])
                 other_pre, other_size = mesh.cut(other)
                 points.update(p for p in (other_pre, other_pre * other_size) if pre < p < pre * size)
         chain = sorted(points)
-        if any(upper % lower for lower, upper in zip(chain, chain[1:], strict=False)):
+        if any(upper % lower for lower, upper in itertools.pairwise(chain)):
             return None
         if len(chain) == 1:
             refined.append(axis)
             continue
         refined.extend(
-            mesh.resolve(SubAxis(axis.axis, lower, upper // lower))
-            for lower, upper in zip(chain, chain[1:], strict=False)
+            mesh.resolve(SubAxis(axis.axis, lower, upper // lower)) for lower, upper in itertools.pairwise(chain)
         )
     return tuple(refined)
 
 
 def _split_primes(chain: list[int]) -> list[int]:
     fine = [chain[0]]
-    for lower, upper in zip(chain, chain[1:], strict=False):
+    for lower, upper in itertools.pairwise(chain):
         for prime in prime_factors(upper // lower):
             fine.append(fine[-1] * prime)
     return fine
@@ -212,7 +212,7 @@ def _translator(reference: Mesh, layout: Layout) -> _Translator | None:
     for stride, size in map(mesh.digit, used):
         points.update((stride, stride * size))
     chain = sorted(points)
-    if any(upper % lower for lower, upper in zip(chain, chain[1:], strict=False)):
+    if any(upper % lower for lower, upper in itertools.pairwise(chain)):
         return None
     return _Translator(mesh, pieces)
 

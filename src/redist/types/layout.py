@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -341,7 +342,7 @@ def _check_usage(
         if len(parts) < 2:
             continue
         ordered = sorted(parts)
-        for first, second in zip(ordered, ordered[1:], strict=False):
+        for first, second in itertools.pairwise(ordered):
             (pre1, size1, i1, j1), (pre2, size2, i2, j2) = first, second
             texts = [
                 str(mesh.resolve(SubAxis(name, p, s)) if s > 1 else SubAxis(name))
@@ -356,7 +357,8 @@ def _check_usage(
             elif pre2 % (pre1 * size1):
                 problems.append(
                     f"sub-axes '{texts[0]}' in {where[0]} and '{texts[1]}' in {where[1]} are not cuts of one "
-                    f"factorisation of {name}={mesh.axis_size(name)}: {pre1}*{size1} = {pre1 * size1} does not divide {pre2}"
+                    f"factorisation of {name}={mesh.axis_size(name)}: {pre1}*{size1} = {pre1 * size1} does not "
+                    f"divide {pre2}"
                 )
             else:
                 continue

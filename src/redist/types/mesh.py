@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redist.errors import LayoutError
+from redist.types.pairs import pairs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +90,7 @@ class Mesh:
         axes: Mapping[str, int] | Iterable[tuple[str, int]],
         device_ids: Iterable[int] | None = None,
     ) -> None:
-        pairs = list(axes.items() if isinstance(axes, Mapping) else axes)
+        pairs = pairs_of(axes)
         names = tuple(name for name, _ in pairs)
         _check_names(names)
         sizes = tuple(_check_size(name, size) for name, size in pairs)

@@ -74,18 +74,22 @@ def run_step(blocks: Any, step: Step, before: Layout, windows: tuple[_Window, ..
     match step:
         case Slice() | AllGather() | AllToAll() | ReduceScatter() | AllReduce():
             moves = _Moves.between(before, following)
-            if isinstance(blocks, np.ndarray) and following.is_even():
+            if _is_stacked(blocks) and following.is_even():
                 return _run_stacked(blocks, moves, following)
             return stacked(_run_listed(blocks, moves, before, following), following)
         case Permute():
             order = senders(step, before)
-            return blocks[order] if isinstance(blocks, np.ndarray) else [blocks[s].copy() for s in order]
+            return blocks[order] if _is_stacked(blocks) else [blocks[s].copy() for s in order]
         case Exchange():
             return _run_exchange(blocks, step, before, following, windows)
         case Chunk():
             return _run_chunk(blocks, step, before, following, windows)
         case _:
             assert_never(step)
+
+
+def _is_stacked(blocks: Any) -> bool:
+    return isinstance(blocks, np.ndarray)
 
 
 def stacked(blocks: Sequence[NDArray[Any]], layout: Layout) -> Any:
@@ -246,7 +250,7 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
     def copy(sender: int, receiver: int, starts: Sequence[int], stops: Sequence[int]) -> None:
         take = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, held[0][sender].tolist(), strict=True))
         put = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, wanted[0][receiver].tolist(), strict=True))
-        block: Any = made[receiver, ...] if isinstance(made, np.ndarray) else made[receiver]  # a view at rank 0 too
+        block: Any = made[receiver, ...] if _is_stacked(made) else made[receiver]  # a view at rank 0 too
         block[put] = blocks[sender][take]
 
     if isinstance(step.transfers, Owner):
@@ -339,12 +343,10 @@ def _run_chunk(blocks: Any, step: Chunk, before: Layout, following: Layout, wind
         for inner in step.steps:
             part = run_step(part, inner, layout, (*windows, window))
             layout = after(inner, layout)
-        if isinstance(part, np.ndarray):
+        if _is_stacked(part):
             if made is None:
                 shape = list(part.shape)
-                shape[step.dim + 1] = (
-                    blocks.shape[step.dim + 1] if isinstance(blocks, np.ndarray) else blocks[0].shape[step.dim]
-                )
+                shape[step.dim + 1] = blocks.shape[step.dim + 1] if _is_stacked(blocks) else blocks[0].shape[step.dim]
                 made = np.empty(shape, dtype=part.dtype)
             lower, upper = window.of(made.shape[step.dim + 1])
             made[(slice(None),) * (step.dim + 1) + (slice(lower, upper),)] = part
@@ -358,7 +360,7 @@ def _run_chunk(blocks: Any, step: Chunk, before: Layout, following: Layout, wind
 
 
 def _cut(blocks: Any, window: _Window) -> Any:
-    if isinstance(blocks, np.ndarray):
+    if _is_stacked(blocks):
         lower, upper = window.of(blocks.shape[window.dim + 1])
         return blocks[(slice(None),) * (window.dim + 1) + (slice(lower, upper),)]
     return [block[(slice(None),) * window.dim + (slice(*window.of(block.shape[window.dim])),)] for block in blocks]
