@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from redist.collectives.steps import AllGather, Exchange, Slice, Step
 from redist.collectives.topology import Topology
@@ -17,14 +17,14 @@ from redist.synth.problem import Problem, Route, TimedRoute, cost
 from redist.synth.realise import realise
 from redist.synth.reduction import reductions
 from redist.synth.relabel import relabelled
-from redist.synth.search import several_moves
+from redist.synth.search import several_moves, slicings
 from redist.synth.single import local_route, one_all_to_all, one_permute
 from redist.synth.timed import Prices, fastest_route
 from redist.types.digits import Alignment, align
 from redist.types.layout import Layout
 from redist.types.mesh import SubAxis
 
-__all__ = ["Candidate", "exchanges", "uniform_candidates"]
+__all__ = ["Candidate", "exchanges", "in_normal_form", "uniform_candidates"]
 
 _FEW_DIGITS = 5
 
@@ -41,7 +41,7 @@ class Candidate:
 def uniform_candidates(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[str]) -> Iterator[Candidate]:
     """Sequences of uniform collectives; some may not reach the target where blocks are uneven, or use
     steps that are not allowed."""
-    for prefix in reductions(src, dst):
+    for prefix in _prefixes(src, dst):
         middle = _after_all(prefix, src)
         if middle is None:
             continue
@@ -50,6 +50,38 @@ def uniform_candidates(src: Layout, dst: Layout, topology: Topology, allowed: fr
             continue
         for found in _uniform(middle, dst, topology, allowed):
             yield Candidate((*prefix, *found.steps)) if prefix else found
+
+
+_MOST_SLICINGS = 64
+
+
+def _prefixes(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
+    """What comes before data moves: reductions, with and without slicing first (for after a reduction it is
+    too late to slice)."""
+    yield from reductions(src, dst)
+    if src.mesh.count(src.partial_axes) == dst.mesh.count(dst.partial_axes):
+        return
+    setting = _Setting.of(src, dst, primes=True)
+    if setting is None:
+        return
+    partial = setting.alignment.forms[0].partial
+    problem = replace(setting.problem, held=frozenset(partial))
+    for added in islice(slicings(problem), _MOST_SLICINGS):
+        if any(added):
+            first = Slice({i: setting.alignment.axes(digits) for i, digits in enumerate(added) if digits})
+            sliced = _after_all([first], src)
+            if sliced is not None:
+                yield from ((first, *prefix) for prefix in reductions(sliced, dst))
+
+
+def in_normal_form(steps: Iterable[Step]) -> bool:
+    """Whether no slice comes after communication (the order of the rest is the planner's own)."""
+    communicated = False
+    for step in steps:
+        if communicated and isinstance(step, Slice):
+            return False
+        communicated |= not isinstance(step, Slice)
+    return True
 
 
 def exchanges(src: Layout, dst: Layout) -> Iterator[Candidate]:

@@ -12,7 +12,7 @@ from redist.collectives.profile import profile_of
 from redist.collectives.steps import op_name
 from redist.collectives.topology import UNIFORM, Topology
 from redist.errors import InfeasibleError, LayoutError, TypingError
-from redist.synth.candidates import Candidate, exchanges, uniform_candidates
+from redist.synth.candidates import Candidate, exchanges, in_normal_form, uniform_candidates
 from redist.synth.memory import chunkings, fitting
 from redist.types.bounds import require_same_array
 from redist.types.layout import Layout
@@ -129,6 +129,7 @@ def _plans(
         for one in uniform_candidates(src, dst, topology, uniform)
         if all(op_name(step) in uniform for step in one.steps) and _reaches(one, src, dst)
     ]
+    candidates = [one for one in candidates if in_normal_form(one.steps)] or (candidates if allowed else [])
     bounds = [one.bound for one in candidates if one.bound is not None]
     bound = max(bounds, default=None)
     plans = [_rated(Plan(src, dst, one.steps, options), bound) for one in candidates]
