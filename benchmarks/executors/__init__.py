@@ -1,0 +1,1 @@
+"""Executors, each timed against a base on the same arrays in the same rounds."""

@@ -1,0 +1,11 @@
+"""The benchmarks are a package at the root of the checkout, which is not on the path of an installed redist."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
