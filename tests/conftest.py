@@ -13,5 +13,5 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # No deadlines and no complaint about slow generation: they depend on what else the machine is doing.
 settings.register_profile("quick", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("reproducible", settings.get_profile("quick"), derandomize=True, print_blob=True)
-settings.register_profile("heavy", settings.get_profile("quick"), max_examples=1000)
+settings.register_profile("heavy", settings.get_profile("quick"), max_examples=500)
 settings.load_profile("reproducible" if "CI" in os.environ else "quick")

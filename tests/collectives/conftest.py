@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from numpy.typing import NDArray
 
 from redist.collectives.steps import (
@@ -28,9 +27,6 @@ from redist.collectives.steps import (
 )
 from redist.collectives.typing import after
 from redist.types import Balanced, BlockRule, Layout, Mesh, Offsets, SubAxis
-
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 Box = tuple[tuple[int, int], ...]
 Array = NDArray[Any]

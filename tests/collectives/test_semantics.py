@@ -133,41 +133,57 @@ def test_senders_of_a_permute(brute: Any, sequence: Sequence) -> None:
         source = step.layout
 
 
-@given(valid_steps(layouts(max_elements=80), max_steps=1, kinds=("exchange",)))
+def check_owners(brute: Any, source: Layout, target: Layout) -> None:
+    """Every element of every block comes once, from the device that the owner rule names."""
+    got: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def emit(sender: int, receiver: int, starts: Any, stops: Any) -> None:
+        for element in itertools.product(*(range(a, b) for a, b in zip(starts, stops, strict=True))):
+            assert (receiver, element) not in got
+            got[receiver, element] = sender
+
+    owned_transfers(source, target, source.boxes(), target.boxes(), emit)
+    expected: dict[tuple[int, tuple[int, ...]], int] = {}
+    at = {device: p for p, device in enumerate(source.mesh.device_ids)}
+    replicas: dict[tuple[int, ...], list[int]] = {}
+    places = brute.blocks_of(source)
+    for p, place in enumerate(places):
+        replicas.setdefault(place, []).append(p)
+    boxes = brute.boxes(source)
+    for r, (device, box, blocks) in enumerate(
+        zip(target.mesh.device_ids, brute.boxes(target), brute.blocks_of(target), strict=True)
+    ):
+        number = replicas[places[at[device]]].index(at[device]) if device in at else r
+        for element in itertools.product(*(range(a, b) for a, b in box)):
+            for place, several in replicas.items():
+                inside = all(a <= n < b for n, (a, b) in zip(element, boxes[several[0]], strict=True))
+                if inside and place[-1] == blocks[-1]:
+                    expected[r, element] = several[number % len(several)]
+    assert got == expected
+
+
+@given(valid_steps(layouts(max_elements=80), max_steps=2, kinds=("exchange",)))
 def test_the_owner_rule(brute: Any, sequence: Sequence) -> None:
-    """Every element of every block comes once, from the device that the rule names: the receiver itself
-    where it holds it; else the holder with its own replica coordinates; for a receiver outside, the
-    holder whose number among the replicas is the receiver's position modulo their count."""
+    """The owner is the receiver itself where it holds the element; else the holder with its own replica
+    coordinates; for a receiver outside, the holder whose number among the replicas is the receiver's
+    position modulo their count."""
     source, steps = sequence
     for step in steps:
         assert isinstance(step, Exchange)
-        target = step.layout
-        held, wanted = source.boxes(), target.boxes()
-        got: dict[tuple[int, tuple[int, ...]], int] = {}
+        check_owners(brute, source, step.layout)
+        source = step.layout
 
-        def emit(sender: int, receiver: int, starts: Any, stops: Any, got: dict[Any, int] = got) -> None:
-            for element in itertools.product(*(range(a, b) for a, b in zip(starts, stops, strict=True))):
-                assert (receiver, element) not in got
-                got[receiver, element] = sender
 
-        owned_transfers(source, target, held, wanted, emit)
-        expected: dict[tuple[int, tuple[int, ...]], int] = {}
-        at = {device: p for p, device in enumerate(source.mesh.device_ids)}
-        replicas: dict[tuple[int, ...], list[int]] = {}
-        places = brute.blocks_of(source)
-        for p, place in enumerate(places):
-            replicas.setdefault(place, []).append(p)
-        boxes = brute.boxes(source)
-        for r, (device, box, blocks) in enumerate(
-            zip(target.mesh.device_ids, brute.boxes(target), brute.blocks_of(target), strict=True)
-        ):
-            number = replicas[places[at[device]]].index(at[device]) if device in at else r
-            for element in itertools.product(*(range(a, b) for a, b in box)):
-                for place, several in replicas.items():
-                    inside = all(a <= n < b for n, (a, b) in zip(element, boxes[several[0]], strict=True))
-                    if inside and place[-1] == blocks[-1]:
-                        expected[r, element] = several[number % len(several)]
-        assert got == expected
+@pytest.mark.parametrize("source", ["[4]", "[4{x}]", "[4{y}]", "[4] sum{y}", "[4{y:(1)2}] max{x}", "[4{y:(2)3}]"])
+@pytest.mark.parametrize("ids", [range(20, 24), (3, 20, 0, 21)], ids=["outside", "both"])
+def test_owners_of_receivers_outside(brute: Any, source: str, ids: Any) -> None:
+    """Receivers outside the source mesh take turns at the replicas, whatever their axes."""
+    before = Layout.parse(source, Mesh({"x": 2, "y": 6}))
+    unreduced = before.mesh.count(before.partial_axes)
+    mesh = Mesh({"r": unreduced, "a": 2, "b": 2}, (*ids, *range(30, 26 + 4 * unreduced)))
+    partial = f" {before.partial.reduction}{{r}}" if before.partial else ""
+    for blocks in ("[4]", "[4{b}]", "[4{b,a}]"):
+        check_owners(brute, before, Layout.parse(blocks + partial, mesh))
 
 
 # -- by hand -------------------------------------------------------------------------------------------

@@ -6,12 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import settings
 
 from redist.types import Balanced, BlockRule, Layout, Mesh, Offsets, SubAxis
-
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 Box = tuple[tuple[int, int], ...]
 
