@@ -17,6 +17,7 @@ from redist.collectives.steps import (
     AllToAll,
     Chunk,
     Exchange,
+    Free,
     Owner,
     Permute,
     ReduceScatter,
@@ -52,8 +53,7 @@ def received(step: Step, before: Layout) -> int:
             contributors = before.mesh.count(map(before.mesh.resolve, axes))
             return _all_reduced(before.block_elements(), contributors)
         case Permute(layout, _):
-            moved = _moved(step, before)
-            if not moved.any():
+            if not _moves_any(step, before):
                 return 0
             return layout.block_elements() if before.is_even() else int(received_by_device(step, before).max())
         case Exchange(layout, transfers):
@@ -170,6 +170,23 @@ def _volumes(layout: Layout) -> NDArray[np.int64]:
 def _moved(step: Permute, before: Layout) -> NDArray[np.bool_]:
     """Whether each device of the target mesh gets another device's block."""
     return before.mesh.id_array()[senders(step, before)] != step.layout.mesh.id_array()
+
+
+def _moves_any(step: Permute, before: Layout) -> bool:
+    """Whether some device gets another's block. Digits that trade places on one mesh move blocks, so there
+    devices are looked at only where every digit seems to stay."""
+    target = step.layout
+    if isinstance(step.source, Free) and before.mesh == target.mesh and before.is_even():
+        resolve, count = before.mesh.resolve, before.mesh.count
+        paired = [(a.axes, b.axes) for a, b in zip(before.dims, target.dims, strict=True)]
+        paired += [(tuple(map(resolve, ours)), tuple(map(resolve, theirs))) for ours, theirs in step.source.groups]
+        for ours, theirs in paired:
+            wide = [[axis for axis in axes if count([axis]) > 1] for axes in (ours, theirs)]
+            if len(wide[0]) == len(wide[1]) and any(
+                a != b and count([a]) == count([b]) for a, b in zip(*wide, strict=True)
+            ):
+                return True
+    return bool(_moved(step, before).any())
 
 
 def _same_contribution(before: Layout, target: Layout) -> bool:

@@ -54,8 +54,8 @@ def test_all_leaves_of_a_tree(plane: Any) -> None:
     assert message(BackendError, lambda: reshard(tree, NamedSharding(plane, P("x")))) == (
         "['a']: sharding P('x',) does not divide shape [3], and JAX holds blocks of equal size only: dimension 0 has "
         "3 elements over x=2 (pad it to 4). Or shard over axes whose product divides the dimension\n"
-        "['b'][1]: sharding P('x',) does not divide shape [5], and JAX holds blocks of equal size only: dimension 0 has "
-        "5 elements over x=2 (pad it to 6). Or shard over axes whose product divides the dimension"
+        "['b'][1]: sharding P('x',) does not divide shape [5], and JAX holds blocks of equal size only: dimension 0 "
+        "has 5 elements over x=2 (pad it to 6). Or shard over axes whose product divides the dimension"
     )
 
 
@@ -73,8 +73,8 @@ def test_what_is_no_sharding(bad: Any, x: Any) -> None:
         )
         return
     assert message(LayoutError, lambda: reshard(x, bad)) == (
-        f"sharding {bad!r} is not a sharding; pass a jax.sharding.NamedSharding, a PartitionSpec under jax.set_mesh, or "
-        "a SingleDeviceSharding"
+        f"sharding {bad!r} is not a sharding; pass a jax.sharding.NamedSharding, a PartitionSpec under jax.set_mesh, "
+        "or a SingleDeviceSharding"
     )
 
 
@@ -113,8 +113,9 @@ def test_a_source_that_is_not_so(x: Any, plane: Any, explicit_plane: Any) -> Non
 
 def test_other_devices_inside_jit(x: Any, plane: Any, explicit_plane: Any, mesh_of: Any) -> None:
     text = (
-        "inside jit all arrays live on the same devices in the same order, but the source is on devices [0, 1, 2, 3, 4, "
-        "5, 6, 7] and the target on devices [{}]; call reshard outside jit, or build both meshes from one list of devices"
+        "inside jit all arrays live on the same devices in the same order, but the source is on devices [0, 1, 2, 3, "
+        "4, 5, 6, 7] and the target on devices [{}]; call reshard outside jit, or build both meshes from one list of "
+        "devices"
     )
     typed = jax.device_put(np.zeros((8, 8), np.float32), NamedSharding(explicit_plane, P("x")))
     for ids in ((2, 3), (1, 0, 2, 3, 4, 5, 6, 7)):

@@ -36,7 +36,7 @@ def is_leaf(node: Any) -> bool:
 def paired(prefix: Any, tree: Any, name: str) -> list[Any]:
     """One entry of `prefix` per leaf of `tree`. Raises LayoutError where it is no prefix."""
     try:
-        return jax.tree.leaves(jax.tree.broadcast(prefix, tree, is_leaf=is_leaf), is_leaf=is_leaf)
+        return jax.tree.structure(tree).flatten_up_to(jax.tree.broadcast(prefix, tree, is_leaf=is_leaf))
     except ValueError as error:
         raise LayoutError(
             f"{name} is not a prefix of the arrays' tree: {str(error).splitlines()[0]}; give one sharding for all, or "

@@ -21,7 +21,15 @@ from redist.collectives.backends.jax.arguments import (
 )
 from redist.collectives.backends.jax.execute import Executor, prepare
 from redist.collectives.backends.jax.modules import jax, jnp
-from redist.collectives.backends.jax.primitive import Move, apply, on_one_mesh, require_one_program, sharding_of, staged
+from redist.collectives.backends.jax.primitive import (
+    Move,
+    apply,
+    concrete,
+    on_one_mesh,
+    require_one_program,
+    sharding_of,
+    staged,
+)
 from redist.errors import BackendError, LayoutError, RedistError
 from redist.types.layout import Layout
 
@@ -69,7 +77,7 @@ def _known(shape: tuple[int, ...], dtype: Any, given: Any, wanted: Any, terms: T
     """The move of a concrete array of this type, checked once."""
     wanted = resolved(wanted, "sharding")
     check_target(shape, wanted, "sharding")
-    return _same if given == wanted else _executor(shape, dtype, given, wanted, terms)
+    return _same if named(given) == wanted else _executor(shape, dtype, given, wanted, terms)
 
 
 def _same(x: Any) -> Any:
@@ -107,7 +115,7 @@ def _array(x: Any, wanted: Any, stated: Any, terms: Terms) -> Callable[[], Any]:
         given = x.sharding
         if stated is not None:
             check_source(x, named(given) or given, stated)
-        if given == wanted:
+        if named(given) == wanted:
             return lambda: x
         executor = _executor(x.shape, x.dtype, given, wanted, terms)
         return lambda: executor(x)
@@ -139,7 +147,8 @@ class _Planner:
 def _run_concrete(x: Any, move: Move) -> Any:
     assert isinstance(move.planner, _Planner)
     terms = Terms(move.memory_limit, False, move.planner.planner)
-    return x if x.sharding == move.wanted else _executor(x.shape, x.dtype, x.sharding, move.wanted, terms)(x)
+    wanted = concrete(move.wanted, x)
+    return x if x.sharding == wanted else _executor(x.shape, x.dtype, x.sharding, wanted, terms)(x)
 
 
 def _plan_between(shape: tuple[int, ...], dtype: Any, given: Any, wanted: Any, terms: Terms) -> Plan:

@@ -55,8 +55,9 @@ def late(wanted: Any, planner: Planner, rank: int) -> Callable[[Any], Any]:
 
         return flat, local, target.to_jax(), (given,)
 
+    free = _free(wanted)  # one factor on both sides: propagation carries the axes over
     left = " ".join(f"a{i}" for i in range(rank))
-    right = " ".join(f"b{i}" for i in range(rank))
+    right = " ".join(f"a{i}" if i in free else f"b{i}" for i in range(rank))
     move.def_partition(partition=partition, decode_shardings=False, sharding_rule=f"{left} -> {right}")
 
     def run(x: Any) -> Any:
@@ -69,11 +70,17 @@ def _same(x: Any) -> Any:
     return x
 
 
+def _free(sharding: Any) -> list[int]:
+    """Dimensions that a sharding leaves UNCONSTRAINED."""
+    spec = sharding.spec
+    return [i for i, part in enumerate(spec.partitions) if part is spec.UNCONSTRAINED]
+
+
 def _target(wanted: Any, source: Layout, ids: Sequence[int]) -> Layout:
     """The layout that `wanted` asks for, over these devices; free dimensions as in the source."""
     spec = jax.sharding.PartitionSpec
     parts = list(wanted.spec.partitions) + [None] * (source.rank - len(wanted.spec.partitions))
-    free = [i for i, part in enumerate(parts) if part is spec.UNCONSTRAINED]
+    free = _free(wanted)
     fixed = jax.sharding.NamedSharding(
         wanted.mesh, spec(*(None if i in free else part for i, part in enumerate(parts)))
     )

@@ -23,7 +23,7 @@ from redist.types.layout import Layout
 if TYPE_CHECKING:
     from redist.collectives.plan import Plan
 
-__all__ = ["Move", "apply", "on_one_mesh", "require_one_program", "sharding_of", "staged"]
+__all__ = ["Move", "apply", "concrete", "on_one_mesh", "require_one_program", "sharding_of", "staged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,15 @@ def on_one_mesh(given: Any, wanted: Any) -> tuple[Any, Any]:
     if not isinstance(wanted.mesh, jax.sharding.AbstractMesh) and wanted.mesh.abstract_mesh == given.mesh:
         return given.update(mesh=wanted.mesh), wanted
     return given, wanted
+
+
+def concrete(sharding: Any, x: Any) -> Any:
+    """Over devices: an abstract mesh is that of the operand or the one that is set."""
+    if not isinstance(sharding.mesh, jax.sharding.AbstractMesh):
+        return sharding
+    own = named(x.sharding)
+    same = own is not None and own.mesh.abstract_mesh == sharding.mesh
+    return sharding.update(mesh=own.mesh if same else jax.sharding.get_mesh())
 
 
 def require_one_program(given: Any, wanted: Any) -> None:
