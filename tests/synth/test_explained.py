@@ -36,7 +36,7 @@ source                                f32[8, 8, 8{x,y}]                      512
 2. all-to-all y: 2 -> 1; x,z: 2 -> 0  f32[8{x,z}, 8{y}, 8]     224 B  1 KiB  1 KiB
 received 224 B in 1 communication step: 1.17x the lower bound of 192 B
 largest block 512 B, within the bound of 512 B; live peak 1 KiB
-no plan of uniform steps is cheaper (proven)
+no plan of uniform steps in normal form is cheaper (proven)
 an exchange of the missing elements alone would receive 192 B
 replicating and slicing would receive 1.5 KiB and hold 2 KiB, 4x the bound\
 """)
@@ -65,7 +65,7 @@ source                        f32[8{x}, 8{y}]                              32 B
 2. all-to-all y:(2)2: 1 -> 0  f32[8{y}, 8{x}]                  16 B  96 B  96 B
 received 48 B in 2 communication steps: 1.5x the lower bound of 32 B
 largest block 32 B, within the bound of 32 B; live peak 96 B
-no plan of uniform steps is cheaper (proven)
+no plan of uniform steps in normal form is cheaper (proven)
 an exchange of the missing elements alone would receive 32 B
 replicating and slicing would receive 224 B and hold 256 B, 8x the bound\
 """)
@@ -81,7 +81,7 @@ source                     f32[12{x}, 12{y}]                    96 B
 2. all-to-all y,x: 1 -> 0  f32[12{y,x}, 12]       80 B  288 B  288 B
 received 128 B in 2 communication steps: 1.33x the lower bound of 96 B
 largest block 96 B, within the bound of 96 B; live peak 288 B
-no plan of uniform steps is cheaper (proven)
+no plan of uniform steps in normal form is cheaper (proven)
 an exchange of the missing elements alone would receive 96 B
 replicating and slicing would receive 480 B and hold 576 B, 6x the bound\
 """)
@@ -98,7 +98,7 @@ source                     f32[12{x}, 12{y}]                    96 B
 3. all-to-all x: 0 -> 1    f32[12{y}, 12{x}]      48 B  288 B  288 B
 received 176 B in 3 communication steps: 1.83x the lower bound of 96 B
 largest block 96 B, within the bound of 96 B; live peak 288 B
-no plan of uniform steps is cheaper (proven)
+no plan of uniform steps in normal form is cheaper (proven)
 an exchange of the missing elements alone would receive 96 B
 replicating and slicing would receive 480 B and hold 576 B, 6x the bound\
 """)
@@ -141,7 +141,7 @@ source                     f32[1024{x,y}, 4096]                      64 KiB
 2. all-gather dim 1 by y   f32[1024, 4096{x}]     192 KiB  384 KiB  384 KiB
 received 256 KiB in 2 communication steps: 1x the lower bound of 255 KiB
 largest block 256 KiB, within the bound of 256 KiB; live peak 384 KiB
-no plan of uniform steps is cheaper (proven)
+no plan of uniform steps in normal form is cheaper (proven)
 an exchange of the missing elements alone would receive 255 KiB
 replicating and slicing would receive 15.9 MiB and hold 16 MiB, 64x the bound\
 """)

@@ -168,9 +168,11 @@ def _reasons(plan: Plan) -> list[str]:
     lines: list[str] = []
     if plan.received_bytes > plan.lower_bound_bytes:
         if plan.options.optimal:
-            lines.append("no plan of uniform steps is cheaper (proven)")
+            lines.append("no plan of uniform steps in normal form is cheaper (proven)")
         else:
-            lines.append(f"not proven cheapest: a plan of uniform steps could be up to {plan.options.gap:.3g}x cheaper")
+            lines.append(
+                f"not proven cheapest: another plan of its steps could be up to {plan.options.gap:.3g}x cheaper"
+            )
         lines.append(f"an exchange of the missing elements alone would receive {bytes_text(plan.lower_bound_bytes)}")
     largest = max(plan.source.block_bytes(), plan.target.block_bytes())
     if plan.received_bytes and whole > largest:

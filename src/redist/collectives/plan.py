@@ -20,9 +20,9 @@ __all__ = ["Options", "Plan"]
 class Options:
     """What the plan was made for, and what its maker knows of it.
 
-    `memory_limit` and all peaks are bytes per device. `optimal`: cheapest in its step set by received
-    bytes (or seconds), then steps; `gap` bounds how far from it, as a ratio (1 when optimal, None
-    when unknown). `notes` say why this plan, one line each.
+    `memory_limit` and all peaks are bytes per device. `optimal`: cheapest by received bytes (or seconds)
+    among plans of its steps in normal form (slices, then moves, then gathers); `gap` bounds how far from
+    that, as a ratio (1 when optimal, None when unknown). `notes` say why this plan, one line each.
     """
 
     backend: str = "numpy"

@@ -35,7 +35,8 @@ def synthesize(
     """The cheapest plan that turns `src` into `dst`, inside the block bound.
 
     Cheapest by projected seconds under `topology` (by default bytes received by the busiest device),
-    then by communication steps; `plan.optimal` says whether no plan of the same steps is cheaper,
+    then by communication steps; `plan.optimal` says whether no plan of such steps in normal form (slices,
+    then moves, then gathers) is cheaper,
     `plan.options.gap` how much cheaper one could be. `memory_limit` bounds the live peak in bytes per
     device; `steps` names the ops that may be used (by default all but the exchange, which then serves
     where no uniform plan exists or fits); `donate` says that the source's memory may be reused.

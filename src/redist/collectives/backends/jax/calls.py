@@ -65,7 +65,12 @@ def reshard_tree(tree: Any, sharding: Any, source: Any, terms: Terms) -> Any:
         except RedistError as error:
             problems.append((jax.tree_util.keystr(path), error))
     every(problems)
-    return jax.tree.unflatten(structure, [run() for run in ready])
+    return jax.tree.unflatten(structure, [_finished(run()) if len(ready) > 1 else run() for run in ready])
+
+
+def _finished(x: Any) -> Any:
+    """On CPU, programs in flight wait for one another's threads, and too many of them never end."""
+    return jax.block_until_ready(x) if not traced(x) and jax.default_backend() == "cpu" else x
 
 
 def _plain(x: Any, sharding: Any) -> bool:
