@@ -74,8 +74,9 @@ def concrete(sharding: Any, x: Any) -> Any:
     if not isinstance(sharding.mesh, jax.sharding.AbstractMesh):
         return sharding
     own = named(x.sharding)
-    same = own is not None and own.mesh.abstract_mesh == sharding.mesh
-    return sharding.update(mesh=own.mesh if same else jax.sharding.get_mesh())
+    if own is not None and own.mesh.abstract_mesh == sharding.mesh:
+        return sharding.update(mesh=own.mesh)
+    return sharding.update(mesh=jax.sharding.get_mesh())
 
 
 def require_one_program(given: Any, wanted: Any) -> None:
