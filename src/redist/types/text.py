@@ -14,7 +14,7 @@ from redist.types.mesh import Mesh, SubAxis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["parse_axis", "parse_layout", "parse_mesh", "print_layout"]
+__all__ = ["Scanner", "parse_axis", "parse_layout", "parse_mesh", "print_layout"]
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[^\W\d][\w.\-/]*")
@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"'[^']*'")
 _BLANKS = re.compile(r"\s*")
 
 
-class _Scanner:
+class Scanner:
     """A cursor over the text; every failure is a ParseError at the cursor."""
 
     def __init__(self, text: str) -> None:
@@ -89,7 +89,7 @@ class _Scanner:
 
 def parse_mesh(text: str) -> Mesh:
     """Read `x=4,y=2` or `x=4,y=2@[0,4,1,5,2,6,3,7]`. Raises ParseError."""
-    scan = _Scanner(text)
+    scan = Scanner(text)
     axes: list[tuple[str, int]] = []
     columns: dict[str, int] = {}
     scan.blanks()
@@ -126,13 +126,13 @@ def parse_mesh(text: str) -> Mesh:
 
 def parse_axis(text: str) -> SubAxis:
     """Read `x` or `x:(2)4`. Raises ParseError."""
-    scan = _Scanner(text)
+    scan = Scanner(text)
     axis = _axis(scan)
     scan.end("the axis")
     return axis
 
 
-def _axis(scan: _Scanner) -> SubAxis:
+def _axis(scan: Scanner) -> SubAxis:
     scan.blanks()
     column = scan.at
     name = scan.name("an axis name")
@@ -150,7 +150,7 @@ def _axis(scan: _Scanner) -> SubAxis:
 
 def parse_layout(text: str, mesh: Mesh) -> Layout:
     """Read `f32[1024{x,y:(1)2}, 512]`, `bf16[13{p}:balanced, 5{q}@[0,2]] sum{r}`. Raises ParseError."""
-    scan = _Scanner(text)
+    scan = Scanner(text)
     columns: dict[tuple[int, int], int] = {}
 
     def resolved(place: tuple[int, int]) -> SubAxis:
@@ -210,7 +210,7 @@ def parse_layout(text: str, mesh: Mesh) -> Layout:
         raise scan.fail(str(error), columns[error.place] if error.place else 0) from None
 
 
-def _dtype(scan: _Scanner) -> str:
+def _dtype(scan: Scanner) -> str:
     scan.blanks()
     column = scan.at
     quoted = scan.match(_QUOTED)
@@ -223,7 +223,7 @@ def _dtype(scan: _Scanner) -> str:
         raise scan.fail(str(error), column) from None
 
 
-def _rule(scan: _Scanner) -> BlockRule:
+def _rule(scan: Scanner) -> BlockRule:
     if scan.take("@"):
         scan.need("[", "before the offsets")
         return Offsets(tuple(scan.listing("]", lambda: scan.integer("an offset"), "an offset")))

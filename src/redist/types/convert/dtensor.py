@@ -20,7 +20,7 @@ from redist.errors import LayoutError, ParseError
 from redist.types.blocks import CEIL, BlockRule, Offsets
 from redist.types.layout import Layout, Reduction
 from redist.types.mesh import Mesh, SubAxis
-from redist.types.text import _Scanner as Scanner  # pyright: ignore[reportPrivateUsage]
+from redist.types.text import Scanner
 
 __all__ = ["layout_from_dtensor", "layout_to_dtensor"]
 

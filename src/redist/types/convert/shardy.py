@@ -14,7 +14,7 @@ from redist.errors import LayoutError
 from redist.types.blocks import Ceil
 from redist.types.layout import Layout
 from redist.types.mesh import Mesh, SubAxis
-from redist.types.text import _Scanner as Scanner  # pyright: ignore[reportPrivateUsage]
+from redist.types.text import Scanner
 
 __all__ = ["layout_from_shardy", "layout_to_shardy"]
 

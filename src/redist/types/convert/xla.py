@@ -21,7 +21,7 @@ from redist.types.blocks import Ceil
 from redist.types.digits import Alignment, Form, align
 from redist.types.layout import Layout
 from redist.types.mesh import Mesh, SubAxis
-from redist.types.text import _Scanner as Scanner  # pyright: ignore[reportPrivateUsage]
+from redist.types.text import Scanner
 
 __all__ = ["layout_from_xla", "layout_to_xla"]
 
