@@ -109,7 +109,7 @@ def _plain_ticks(panel: Axes) -> None:
     for axis in (panel.xaxis, panel.yaxis):
         if axis.get_scale() == "log":
             low, high = axis.get_view_interval()
-            subs = (0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 4, 5, 6) if high / low < 8 else (1, 2, 5)
+            subs = (0.8, 1, 1.2, 1.5, 2, 3, 4, 6) if high / low < 8 else (1, 2, 5)
             axis.set_major_locator(LogLocator(subs=subs))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())

@@ -20,13 +20,13 @@ _COST_ELEMENTS = 2**24
 def _answer(plan: ForeignPlan, seconds: float) -> Answer:
     """A foreign plan with typed steps in common form; one without has failed.
 
-    Neither holds where blocks on the way are uneven: Shardy and DTensor pad them, so that they are other
+    Neither holds where blocks are uneven: Shardy and DTensor pad them, so that they are other
     blocks than the layouts of the same axes have.
     """
-    uneven = [layout for layout in plan.stated if not layout.is_even()]
+    uneven = [layout for layout in (plan.source, *plan.stated, plan.target) if not layout.is_even()]
     if uneven or (plan.steps is None and any(size % plan.source.mesh.size for size in plan.source.shape)):
-        what = f"{uneven[0]} on the way" if uneven else plan.note
-        return Answer("refused", seconds, f"blocks on the way are uneven, and padded there: {what}")
+        what = str(uneven[0]) if uneven else plan.note
+        return Answer("refused", seconds, f"some blocks are uneven, and padded there: {what}")
     if plan.steps is None:
         return Answer("failed", seconds, plan.note)
     return Answer("planned", seconds, ops=from_steps(plan.source, plan.steps, plan.stated))

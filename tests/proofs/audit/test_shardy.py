@@ -6,6 +6,7 @@ import pytest
 
 from redist.collectives import AllGather, AllToAll, Permute, Slice
 from redist.collectives.steps import Pairs
+from redist.errors import LayoutError
 from redist.proofs.audit import shardy
 from redist.proofs.audit.foreign import whole_blocks
 from redist.types import Layout, Mesh
@@ -80,6 +81,11 @@ def test_other_device_ids_and_partial_values() -> None:
     partial = pair("x=2,y=2", "bf16[16{x}, 8] sum{y}", "bf16[16, 8{x}] sum{y}")
     found = shardy.plan_of_shardy(*partial)
     assert found.reached == partial[1]
+
+
+def test_reductions_are_refused() -> None:
+    with pytest.raises(LayoutError, match="are unreduced over other axes"):
+        shardy.plan_of_shardy(*pair("x=2,y=2", "[16{x}, 8] sum{y}", "[16, 8{x}]"))
 
 
 @pass_here

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from redist.collectives.steps import AllGather, AllReduce, AllToAll, Move, Permute, ReduceScatter, Slice, Step
-from redist.errors import ProofError
+from redist.errors import LayoutError, ProofError
 from redist.proofs.audit import _shardy_pass
 from redist.proofs.audit.foreign import ForeignOp, ForeignPlan, whole_blocks
 from redist.types.bounds import require_same_array
@@ -36,10 +36,15 @@ _MOVE = re.compile(r"(\{[^{}]*\}): (\d+)->(\d+)")
 def plan_of_shardy(source: Layout, target: Layout) -> ForeignPlan:
     """The plan that Shardy's pass makes. Where the pass fails, `steps` is None and `note` says how.
 
-    Raises LayoutError for layouts that Shardy cannot express or that differ in more than their sharding,
-    BackendError where jaxlib has no such pass.
+    Raises LayoutError for layouts that Shardy cannot express or that differ in more than their sharding (the
+    pass takes unreduced axes to be the same on both sides), BackendError where jaxlib has no such pass.
     """
     require_same_array(source, target)
+    if source.mesh.count(source.partial_axes) != target.mesh.count(target.partial_axes):
+        raise LayoutError(
+            f"{source} and {target} are unreduced over other axes, which Shardy's pass leaves as they are without a "
+            "word; reduce in a step of its own"
+        )
     text, meshes = module_text(source, target)
     try:
         printed = _shardy_pass.run_pass(text)

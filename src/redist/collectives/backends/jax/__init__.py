@@ -1,1 +1,1 @@
-"""Plans on JAX."""
+"""Plans on JAX: steps inside a `shard_map`, compiled plans, transfers between devices, and `reshard`'s primitive."""

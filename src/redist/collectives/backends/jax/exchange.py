@@ -165,7 +165,7 @@ def _zero_after(made: Any, frame: Frame) -> Any:
     """0, known only once `made` is, so that a round begins when the one before it is done: XLA would have
     the pieces of all rounds alive together, and drops barriers before it assigns buffers."""
     zero = lax.axis_index(frame.axes) // len(frame.ids)
-    return zero * made[(0,) * made.ndim].astype(zero.dtype)
+    return zero * (made[(0,) * made.ndim] != 0).astype(zero.dtype)
 
 
 def _rounds(copies: Iterable[Copy]) -> list[list[Copy]]:
