@@ -199,6 +199,9 @@ def _table(
     for i in group:
         length, shared = _dim_table(src, dst, alignment, i, values)
         need, overlap = need * length, overlap * shared
+    # What the target does not depend on matters only where it leaves least overlap.
+    apart = tuple(n for n in range(need.ndim) if need.shape[n] == 1 < overlap.shape[n])
+    overlap = overlap.min(axis=apart, keepdims=True)
     need, overlap = (a.ravel() for a in np.broadcast_arrays(need, overlap))
     least = {int(n): int(overlap[need == n].min()) for n in np.unique(need)}
     return _undominated(set(least.items()))
