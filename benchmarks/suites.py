@@ -54,7 +54,7 @@ SUITES = {
             "under ten minutes: small families, the reported cases, and some timings on 8 virtual devices",
             (PlanPart("2x2x2", 2, 500, 200), PlanPart("2x4", 2), PlanPart("2x3", 2), PlanPart("2x3x5", 2, 300, 60)),
             cases=True,
-            timings=(TimingPart(8, 24, 9, (4, 16)),),
+            timings=(TimingPart(8, 24, 12, (4, 16)),),
         ),
         Suite(
             "plans",
@@ -71,7 +71,7 @@ SUITES = {
         Suite(
             "jax",
             "timings against XLA on 8 and 16 virtual devices",
-            timings=(TimingPart(8, 60, 15), TimingPart(16, 60, 15)),
+            timings=(TimingPart(8, 60, 18), TimingPart(16, 60, 18)),
         ),
         Suite(
             "full",
@@ -87,7 +87,7 @@ SUITES = {
                 PlanPart("6x4x2", 2),
             ),
             cases=True,
-            timings=(TimingPart(8, 120, 21), TimingPart(16, 120, 21)),
+            timings=(TimingPart(8, 120, 24), TimingPart(16, 120, 24)),
         ),
     )
 }

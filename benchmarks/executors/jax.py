@@ -1,12 +1,13 @@
 """Timings on JAX, in a process with virtual devices: redist's executor and XLA's own resharding, side by side.
 
 Everything here runs in that process. All contestants of a problem get the same source array, are checked
-against it once, and then take turns in random order, round by round. XLA runs twice, compiled apart: how
+against it once, and then take turns, in every order equally often. XLA runs twice, compiled apart: how
 far these two lie apart is the noise of the machine.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from random import Random
@@ -90,7 +91,7 @@ def race(problem: Problem, names: Sequence[str], rounds: int, seed: int) -> dict
     """One record: per contestant the seconds of each round, its memory, and what is wrong with its result.
 
     A contestant that is wrong or fails does not take part in the rounds. Short calls are repeated within a
-    round; long ones get fewer rounds, at least 5.
+    round; long ones get fewer rounds, at least 6.
     """
     import jax
 
@@ -146,7 +147,8 @@ def _difference(result: Any, content: Any, sharding: Any) -> str | None:
 
 
 def _rounds(calls: dict[str, Callable[[Any], Any]], array: Any, rounds: int, rng: Random) -> dict[str, list[float]]:
-    """Seconds per call and round, the contestants in another order each round."""
+    """Seconds per call and round, in turns: every order of the contestants comes up equally often, so that none
+    runs first, or behind a certain other one, more often than the rest."""
     once: dict[str, float] = {}
     for name, call in calls.items():
         call(array).block_until_ready()
@@ -156,10 +158,14 @@ def _rounds(calls: dict[str, Callable[[Any], Any]], array: Any, rounds: int, rng
     slowest = max(once.values(), default=0.0)
     repeats = max(1, min(20, math.ceil(_SAMPLE_SECONDS / max(slowest, 1e-6))))
     per_round = sum(once.values()) * repeats
-    count = max(5, min(rounds, int(_BUDGET_SECONDS / max(per_round, 1e-6))))
+    count = max(6, min(rounds, int(_BUDGET_SECONDS / max(per_round, 1e-6))))
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    orders: list[tuple[str, ...]] = []
     for _ in range(count if calls else 0):
-        for name in rng.sample(list(calls), len(calls)):
+        if not orders:
+            orders = list(itertools.permutations(calls))
+            rng.shuffle(orders)
+        for name in orders.pop():
             started = perf_counter()
             for _ in range(repeats):
                 calls[name](array).block_until_ready()
