@@ -46,9 +46,8 @@ def received(step: Step, before: Layout) -> int:
             return 0
         case AllGather() | AllToAll():
             return max_missing(before, after(step, before))
-        case ReduceScatter(axes, _):
-            contributors = before.mesh.count(before.mesh.resolve(a) for _, dim_axes in axes for a in dim_axes)
-            return (contributors - 1) * after(step, before).block_elements()
+        case ReduceScatter():
+            return (_contributors(step, before) - 1) * after(step, before).block_elements()
         case AllReduce(axes):
             contributors = before.mesh.count(map(before.mesh.resolve, axes))
             return _all_reduced(before.block_elements(), contributors)
@@ -120,9 +119,8 @@ def received_by_device(step: Step, before: Layout) -> NDArray[np.int64]:
             return _all_reduced(_volumes(before), before.mesh.count(map(before.mesh.resolve, axes)))
         case AllGather() | AllToAll():
             return _values(missing_by_device(before, after(step, before)))
-        case ReduceScatter(axes, _):
-            contributors = before.mesh.count(before.mesh.resolve(a) for _, dim_axes in axes for a in dim_axes)
-            return (contributors - 1) * _volumes(after(step, before))
+        case ReduceScatter():
+            return (_contributors(step, before) - 1) * _volumes(after(step, before))
         case Permute(layout, _):
             return np.where(_moved(step, before), _volumes(layout), 0)
         case Exchange(layout, transfers):
@@ -148,6 +146,10 @@ def received_by_device(step: Step, before: Layout) -> NDArray[np.int64]:
             return total
         case _:
             assert_never(step)
+
+
+def _contributors(step: ReduceScatter, before: Layout) -> int:
+    return before.mesh.count(before.mesh.resolve(axis) for _, axes in step.axes for axis in axes)
 
 
 _Count = TypeVar("_Count", int, "NDArray[np.int64]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import islice
 
 from redist.collectives.steps import AllGather, Exchange, Slice, Step
 from redist.collectives.topology import Topology
@@ -13,7 +13,7 @@ from redist.collectives.typing import after
 from redist.errors import LayoutError, TypingError
 from redist.synth.canonical import canonical
 from redist.synth.mixed import permute_and_all_to_all
-from redist.synth.problem import Problem, Route, TimedRoute, cost
+from redist.synth.problem import Problem, Route, TimedRoute, cost, shared_prefix
 from redist.synth.realise import realise
 from redist.synth.reduction import reductions
 from redist.synth.relabel import relabelled
@@ -22,7 +22,6 @@ from redist.synth.single import local_route, one_all_to_all, one_permute
 from redist.synth.timed import Prices, fastest_route
 from redist.types.digits import Alignment, align
 from redist.types.layout import Layout
-from redist.types.mesh import SubAxis
 
 __all__ = ["Candidate", "exchanges", "in_normal_form", "uniform_candidates"]
 
@@ -68,7 +67,7 @@ def _prefixes(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
     problem = replace(setting.problem, held=frozenset(partial))
     for added in islice(slicings(problem), _MOST_SLICINGS):
         if any(added):
-            first = Slice({i: setting.alignment.axes(digits) for i, digits in enumerate(added) if digits})
+            first = Slice(setting.alignment.axes_by_dim(added))
             sliced = _after_all([first], src)
             if sliced is not None:
                 yield from ((first, *prefix) for prefix in reductions(sliced, dst))
@@ -177,14 +176,9 @@ def _restricted(setting: _Setting, allowed: frozenset[str]) -> Iterator[Candidat
 
 def _gather_then_slice(setting: _Setting) -> tuple[Step, ...]:
     """Back to what source and target share in every dimension, then on to the target."""
-    gathers: dict[int, tuple[SubAxis, ...]] = {}
-    slices: dict[int, tuple[SubAxis, ...]] = {}
-    for i, (a, b) in enumerate(zip(setting.problem.source, setting.problem.target, strict=True)):
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
-        if a[shared:]:
-            gathers[i] = setting.alignment.axes(a[shared:])
-        if b[shared:]:
-            slices[i] = setting.alignment.axes(b[shared:])
+    pairs = list(zip(setting.problem.source, setting.problem.target, strict=True))
+    gathers = setting.alignment.axes_by_dim(a[shared_prefix(a, b) :] for a, b in pairs)
+    slices = setting.alignment.axes_by_dim(b[shared_prefix(a, b) :] for a, b in pairs)
     return (*((AllGather(gathers),) if gathers else ()), *((Slice(slices),) if slices else ()))
 
 

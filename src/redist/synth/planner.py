@@ -36,10 +36,10 @@ def synthesize(
 
     Cheapest by projected seconds under `topology` (by default bytes received by the busiest device),
     then by communication steps; `plan.optimal` says whether no plan of such steps in normal form (slices,
-    then moves, then gathers) is cheaper,
-    `plan.options.gap` how much cheaper one could be. `memory_limit` bounds the live peak in bytes per
-    device; `steps` names the ops that may be used (by default all but the exchange, which then serves
-    where no uniform plan exists or fits); `donate` says that the source's memory may be reused.
+    then moves, then gathers) is cheaper, `plan.options.gap` how much cheaper one could be.
+    `memory_limit` bounds the live peak in bytes per device; `steps` names the ops that may be used (by
+    default all but the exchange, which then serves where no uniform plan exists or fits); `donate` says
+    that the source's memory may be reused.
 
     Raises LayoutError when both lay out different arrays or a step is unknown, InfeasibleError (with the
     smallest feasible limit) when no plan fits, BackendError for an unknown backend.

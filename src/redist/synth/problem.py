@@ -9,8 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-__all__ = ["AllToAllMove", "Lists", "Middle", "PermuteMove", "Problem", "Route", "TimedRoute", "apply", "cost"]
+__all__ = [
+    "AllToAllMove",
+    "Lists",
+    "Middle",
+    "PermuteMove",
+    "Problem",
+    "Route",
+    "TimedRoute",
+    "appended",
+    "apply",
+    "cost",
+    "grouped_moves",
+    "shared_prefix",
+]
 
 Lists = tuple[tuple[int, ...], ...]
 """Per dimension, digit numbers major to minor."""
@@ -35,6 +49,10 @@ class Problem:
         """Digits that replicate, in order."""
         used = self.held.union(*lists)
         return tuple(d for d in range(len(self.sizes)) if d not in used)
+
+    def block(self, lists: Lists) -> int:
+        """Elements of a block, for even blocks."""
+        return math.prod(self.shape) // math.prod(map(self.count, lists))
 
     def divides(self, i: int, count: int) -> bool:
         """Whether dimension i can be cut into `count` equal blocks."""
@@ -81,6 +99,11 @@ class TimedRoute:
     stages: tuple[Lists, ...]
 
 
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many digits two lists have in common from the major end."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
 def appended(lists: Lists, added: Lists) -> Lists:
     """Every dimension with its added digits at the minor end."""
     return tuple((*a, *b) for a, b in zip(lists, added, strict=True))
@@ -107,7 +130,7 @@ def cost(problem: Problem, route: Route) -> tuple[int, int]:
     the difference to the block it makes.
     """
     sliced = appended(problem.source, route.slices)
-    block = math.prod(problem.shape) // math.prod(problem.count(digits) for digits in sliced)
+    block = problem.block(sliced)
     received, steps = 0, 0
     for move in route.middle:
         steps += 1

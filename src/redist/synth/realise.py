@@ -11,7 +11,6 @@ from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, Rout
 from redist.types.blocks import Balanced, BlockRule, Offsets
 from redist.types.digits import Alignment
 from redist.types.layout import Dim, Layout
-from redist.types.mesh import SubAxis
 
 __all__ = ["realise"]
 
@@ -33,7 +32,7 @@ def realise(
 
     if any(route.slices):
         sliced = appended(lists, route.slices)
-        take(Slice(_axes(alignment, route.slices), _rules(problem, target, lists, sliced)))
+        take(Slice(alignment.axes_by_dim(route.slices), _rules(problem, target, lists, sliced)))
         lists = sliced
     for move in route.middle:
         moved = apply(move, lists)
@@ -51,12 +50,8 @@ def realise(
                 assert_never(move)
         lists = moved
     for stage in route.stages:
-        take(AllGather(_axes(alignment, stage)))
+        take(AllGather(alignment.axes_by_dim(stage)))
     return tuple(steps)
-
-
-def _axes(alignment: Alignment, lists: Lists) -> dict[int, tuple[SubAxis, ...]]:
-    return {i: alignment.axes(digits) for i, digits in enumerate(lists) if digits}
 
 
 def _rules(problem: Problem, target: Layout, before: Lists, after: Lists) -> dict[int, BlockRule]:

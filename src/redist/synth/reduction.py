@@ -52,7 +52,7 @@ def _blindly(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
     problem = Problem(alone.sizes, src.shape, form.dims, form.dims, frozenset(form.partial))
     placed, left = _place(problem, list(digits), [problem.count(used) for used in form.dims])
     if not left:
-        yield (ReduceScatter({i: alone.axes(added) for i, added in enumerate(placed) if added}),)
+        yield (ReduceScatter(alone.axes_by_dim(placed)),)
     yield (AllReduce(reduced),)
 
 
@@ -66,13 +66,13 @@ def _toward(problem: Problem, alignment: Alignment, reduced: list[int]) -> Itera
     others = [d for d in reduced if not any(d in digits for digits in direct)]
     start: list[Step] = []
     if any(sliced):
-        start.append(Slice({i: alignment.axes(digits) for i, digits in enumerate(sliced) if digits}))
+        start.append(Slice(alignment.axes_by_dim(sliced)))
     placed, left = _place(problem, others, [problem.count(digits) for digits in lists])
     for scattered, whole in ((placed, left), (((),) * rank, others)):
         joined = appended(tuple(direct), tuple(scattered))
         steps = list(start)
         if any(joined):
-            steps.append(ReduceScatter({i: alignment.axes(digits) for i, digits in enumerate(joined) if digits}))
+            steps.append(ReduceScatter(alignment.axes_by_dim(joined)))
         if whole:
             steps.append(AllReduce(alignment.axes(sorted(whole))))
         yield tuple(steps)

@@ -40,7 +40,7 @@ def relabelled(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
         return
     steps: list[Step] = []
     if any(sliced):
-        steps.append(Slice({i: ours.axes(digits) for i, digits in enumerate(sliced) if digits}))
+        steps.append(Slice(ours.axes_by_dim(sliced)))
     if any(waiting) and any(isinstance(dim.rule, Offsets) for dim in dst.dims):
         return
     finer = dst.with_dims(
@@ -54,5 +54,5 @@ def relabelled(src: Layout, dst: Layout) -> Iterator[tuple[Step, ...]]:
     free = Free(((ours.axes(senders), theirs.axes(receivers)),)) if senders else Free()
     steps.append(Permute(finer, free))
     if any(waiting):
-        steps.append(AllGather({i: theirs.axes(digits) for i, digits in enumerate(waiting) if digits}))
+        steps.append(AllGather(theirs.axes_by_dim(waiting)))
     yield tuple(steps)

@@ -16,7 +16,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from redist.synth.mixed import permute_and_all_to_all
-from redist.synth.problem import AllToAllMove, Lists, Middle, Problem, Route, appended, apply, cost, grouped_moves
+from redist.synth.problem import (
+    AllToAllMove,
+    Lists,
+    Middle,
+    Problem,
+    Route,
+    appended,
+    apply,
+    cost,
+    grouped_moves,
+    shared_prefix,
+)
 from redist.synth.single import local_route, one_all_to_all, one_permute
 
 __all__ = ["all_to_alls", "several_moves", "slicings", "still_to_move"]
@@ -31,14 +42,13 @@ Node = tuple[int, int, int, Lists, tuple[Middle, ...], Lists]
 def several_moves(problem: Problem, best: Route | None, permutes: bool = True) -> tuple[Route | None, float]:
     """(the cheapest route of all-to-alls and permutes, or `best` where nothing is cheaper; a proven lower
     bound on what such routes receive)."""
-    volume = math.prod(problem.shape)
-    target = volume // math.prod(map(problem.count, problem.target))
+    target = problem.block(problem.target)
     best_cost = cost(problem, best) if best else (math.inf, math.inf)
     order = itertools.count()
     queue: list[Node] = []
     for added in itertools.islice(slicings(problem), _SLICINGS):
         lists = appended(problem.source, added)
-        block = volume // math.prod(map(problem.count, lists))
+        block = problem.block(lists)
         bound = target - block + still_to_move(problem, lists, block)
         if (bound, 2) < best_cost:
             queue.append((bound, 2, next(order), lists, (), added))
@@ -62,7 +72,7 @@ def several_moves(problem: Problem, best: Route | None, permutes: bool = True) -
                     if (found := cost(problem, route)) < best_cost:
                         best, best_cost = route, found
                     break
-        block = volume // math.prod(map(problem.count, lists))
+        block = problem.block(lists)
         for move in all_to_alls(problem, lists):
             after = apply(move, lists)
             group = math.prod(problem.count(digits) for digits, _, _ in move.moves)
@@ -79,7 +89,7 @@ def still_to_move(problem: Problem, lists: Lists, block: int) -> int:
     """A lower bound on the elements that moves still receive before gathers alone reach the target."""
     losing, gaining, moving, fits = 1, 1, 1, True
     for digits, wanted in zip(lists, problem.target, strict=True):
-        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(digits, wanted, strict=False)))
+        common = shared_prefix(digits, wanted)
         lost, gained = problem.count(digits[common:]), problem.count(wanted[common:])
         fits &= (lost % gained) == 0
         if lost > 1 and gained > 1:

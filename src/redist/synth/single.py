@@ -13,6 +13,7 @@ import math
 from collections import Counter
 
 from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, Route, appended, grouped_moves
+from redist.types.digits import prime_factors
 
 __all__ = ["choose_unused", "local_route", "nests", "one_all_to_all", "one_permute"]
 
@@ -130,35 +131,26 @@ def choose_unused(problem: Problem, lists: Lists, factors: list[int], wish: List
     """Unused digits whose product in each dimension is its factor: those at the same place in `wish`
     first (they keep devices where they are), or None."""
     pool = list(problem.unused(lists))
-    wanted = [prime_counts(factor) for factor in factors]
+    wanted = [Counter(prime_factors(factor)) for factor in factors]
     chosen: list[list[int]] = [[] for _ in lists]
+
+    def take(i: int, d: int) -> bool:
+        size = problem.sizes[d]
+        if d not in pool or not wanted[i][size]:
+            return False
+        chosen[i].append(d)
+        pool.remove(d)
+        wanted[i][size] -= 1
+        return True
+
     for i, digits in enumerate(wish):
         for d in digits[len(lists[i]) :]:
-            if d in pool and wanted[i][problem.sizes[d]] > 0:
-                chosen[i].append(d)
-                pool.remove(d)
-                wanted[i][problem.sizes[d]] -= 1
-            else:
+            if not take(i, d):
                 break
     for i, digits in enumerate(wish):
         for d in digits:
-            if d in pool and wanted[i][problem.sizes[d]] > 0:
-                chosen[i].append(d)
-                pool.remove(d)
-                wanted[i][problem.sizes[d]] -= 1
+            take(i, d)
     for i in range(len(lists)):
         for d in list(pool):
-            if wanted[i][problem.sizes[d]] > 0:
-                chosen[i].append(d)
-                pool.remove(d)
-                wanted[i][problem.sizes[d]] -= 1
-        if sum(wanted[i].values()):
-            return None
-    return tuple(map(tuple, chosen))
-
-
-def prime_counts(number: int) -> Counter[int]:
-    """Prime factors with multiplicity."""
-    from redist.types.digits import prime_factors
-
-    return Counter(prime_factors(number))
+            take(i, d)
+    return None if any(left.total() for left in wanted) else tuple(map(tuple, chosen))

@@ -60,7 +60,7 @@ class Prices:
 def route_seconds(problem: Problem, prices: Prices, route: TimedRoute) -> tuple[float, int]:
     """(projected seconds, communication steps) of a route."""
     lists = appended(problem.source, route.slices)
-    block = _block(problem, lists)
+    block = problem.block(lists)
     seconds = 0.0
     for move in route.middle:
         seconds += prices.move(problem, lists, move, block)
@@ -70,10 +70,6 @@ def route_seconds(problem: Problem, prices: Prices, route: TimedRoute) -> tuple[
         block *= problem.count(digits)
         seconds += prices.gather(problem, digits, block)
     return seconds, len(route.middle) + len(route.stages)
-
-
-def _block(problem: Problem, lists: Lists) -> int:
-    return math.prod(problem.shape) // math.prod(map(problem.count, lists))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +83,8 @@ class _Node:
 def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> tuple[TimedRoute | None, float]:
     """(the fastest route, or `best` where none is faster; a proven lower bound in seconds)."""
     bound = _Bound.of(problem, prices)
-    target_block = _block(problem, problem.target)
-    largest = max(_block(problem, problem.source), target_block)
+    target_block = problem.block(problem.target)
+    largest = max(problem.block(problem.source), target_block)
     order = itertools.count()
     limit = route_seconds(problem, prices, best) if best else (math.inf, 0)
     queue: list[tuple[float, int, int, int, float, _Node]] = []
@@ -136,7 +132,7 @@ def _successors(
     problem: Problem, prices: Prices, node: _Node, phase: int, largest: int
 ) -> Iterator[tuple[_Node, float, int]]:
     """(node after, seconds, phase) of every move and gather from a node."""
-    lists, block = node.lists, _block(problem, node.lists)
+    lists, block = node.lists, problem.block(node.lists)
     if phase < 2:
         for move in all_to_alls(problem, lists, orders=True):
             yield (
@@ -214,7 +210,7 @@ class _Bound:
         slow = frozenset(d for d, link in enumerate(prices.links) if link.bandwidth == slowest < fastest)
         return _Bound(
             problem,
-            _block(problem, problem.target),
+            problem.block(problem.target),
             slow,
             problem.count(d for d in range(len(prices.links)) if d not in slow),
             prices.itemsize / slowest,
@@ -226,7 +222,7 @@ class _Bound:
         """Seconds that moves and gathers still take at least."""
         if lists == self.problem.target:
             return 0.0
-        block = _block(self.problem, lists)
+        block = self.problem.block(lists)
         moves = still_to_move(self.problem, lists, block)
         total = max(0, moves + self.target_block - block)
         slow = min(total, self._from_outside(lists)) if self.slow else 0

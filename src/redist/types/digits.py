@@ -56,6 +56,10 @@ class Alignment:
         """The digits as (sub-)axes of `mesh`, adjacent parts merged."""
         return merge_axes(self.mesh, [self._axis(d) for d in digits])
 
+    def axes_by_dim(self, lists: Iterable[Sequence[int]]) -> dict[int, tuple[SubAxis, ...]]:
+        """The digits of each dimension as (sub-)axes, for dimensions that have any."""
+        return {i: self.axes(digits) for i, digits in enumerate(lists) if digits}
+
     def _axis(self, d: int) -> SubAxis:
         stride, size = self.strides[d], self.sizes[d]
         inner = 1

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from redist.types.layout import Layout, Reduction
 
-__all__ = ["owned_transfers", "owner_replicas", "reduce_blocks", "run_step", "run_steps", "stacked"]
+__all__ = ["each_transfer", "owned_transfers", "owner_replicas", "reduce_blocks", "run_step", "run_steps", "stacked"]
 
 _REDUCE: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -253,9 +253,27 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
         block: Any = made[receiver, ...] if _is_stacked(made) else made[receiver]  # a view at rank 0 too
         block[put] = blocks[sender][take]
 
+    each_transfer(step, before, held, wanted, copy)
+    return made
+
+
+Boxes = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
+"""Global (starts, stops) of all devices, each of shape (devices, rank)."""
+
+
+def each_transfer(
+    step: Exchange,
+    before: Layout,
+    held: Boxes,
+    wanted: Boxes,
+    emit: Callable[[int, int, Sequence[int], Sequence[int]], None],
+) -> None:
+    """Call `emit(sender, receiver, starts, stops)` (mesh positions, global box) for everything that an exchange
+    moves or keeps between the given boxes of all devices."""
+    following = step.layout
     if isinstance(step.transfers, Owner):
-        owned_transfers(before, following, held, wanted, copy)
-        return made
+        owned_transfers(before, following, held, wanted, emit)
+        return
     source_at = {device: p for p, device in enumerate(before.mesh.device_ids)}
     target_at = {device: p for p, device in enumerate(following.mesh.device_ids)}
     for transfer in step.transfers:
@@ -263,15 +281,14 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
         starts = np.maximum(transfer.starts, wanted[0][receiver]).tolist()
         stops = np.minimum(transfer.stops, wanted[1][receiver]).tolist()
         if all(a < b for a, b in zip(starts, stops, strict=True)):
-            copy(source_at[transfer.sender], receiver, starts, stops)
-    return made
+            emit(source_at[transfer.sender], receiver, starts, stops)
 
 
 def owned_transfers(
     before: Layout,
     following: Layout,
-    held: tuple[NDArray[np.int64], NDArray[np.int64]],
-    wanted: tuple[NDArray[np.int64], NDArray[np.int64]],
+    held: Boxes,
+    wanted: Boxes,
     emit: Callable[[int, int, Sequence[int], Sequence[int]], None],
 ) -> None:
     """Call `emit(sender, receiver, starts, stops)` (mesh positions, global box) for every transfer of the

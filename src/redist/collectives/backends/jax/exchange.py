@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redist.collectives.backends.jax.modules import jnp, lax
-from redist.collectives.backends.numpy import owned_transfers
+from redist.collectives.backends.numpy import each_transfer
 from redist.collectives.bijection import senders
-from redist.collectives.steps import Chunk, Exchange, Owner, Permute, Step
+from redist.collectives.steps import Chunk, Exchange, Permute, Step
 from redist.collectives.typing import after, chunk_parts
 
 if TYPE_CHECKING:
@@ -97,17 +97,7 @@ def copies_of(step: Exchange, before: Layout, windows: tuple[Window, ...] = ()) 
             )
         )
 
-    if isinstance(step.transfers, Owner):
-        owned_transfers(before, target, held, wanted, add)
-        return tuple(found)
-    source_at = {device: p for p, device in enumerate(before.mesh.device_ids)}
-    target_at = {device: p for p, device in enumerate(target.mesh.device_ids)}
-    for transfer in step.transfers:
-        receiver = target_at[transfer.receiver]
-        starts = np.maximum(transfer.starts, wanted[0][receiver]).tolist()
-        stops = np.minimum(transfer.stops, wanted[1][receiver]).tolist()
-        if all(a < b for a, b in zip(starts, stops, strict=True)):
-            add(source_at[transfer.sender], receiver, starts, stops)
+    each_transfer(step, before, held, wanted, add)
     return tuple(found)
 
 
