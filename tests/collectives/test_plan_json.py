@@ -180,6 +180,12 @@ LAYOUT = {"mesh": "x=2,y=2", "type": "f32[4{x}]"}
     ("text", "message", "shown", "column"),
     [
         (form(schema=2), "plan.schema: schema version 2 is not supported; this version reads schema 1", "2", 0),
+        (
+            form(schema=True),
+            "plan.schema: schema version True is not supported; this version reads schema 1",
+            "true",
+            0,
+        ),
         (form(schema="1"), "plan.schema: schema version '1' is not supported; this version reads schema 1", '"1"', 0),
         (
             form(schema=None),

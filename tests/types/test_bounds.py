@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from redist.errors import LayoutError
 from redist.testing import Problem, all_layouts, problems, random_problems
-from redist.types import Layout, Mesh, lower_bound, missing_by_device
+from redist.types import BALANCED, CEIL, Layout, Mesh, SubAxis, lower_bound, missing_by_device
 from redist.types.bounds import max_missing, require_same_array
 
 
@@ -29,6 +32,39 @@ def test_missing_is_that_of_a_count(brute: Any, problem: Problem) -> None:
     expected = brute.missing(*problem)
     assert missing_by_device(*problem) == expected
     assert max_missing(*problem) == max(expected.values())
+
+
+@pytest.fixture(params=[(1, 1), (2, 4), (5, 16)], ids=str)
+def small_pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few entries, so that small problems are cut into pieces, sampled and pruned as large ones are."""
+    piece, sample = request.param
+    monkeypatch.setattr("redist.types.tables._PIECE", piece)
+    monkeypatch.setattr("redist.types.bounds._SAMPLE", sample)
+    lower_bound.cache_clear()
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("shape", [(1,), (3,), (5,), (7,), (12,), (13,), (3, 5), (5, 7), (2, 9), (4, 1)], ids=str)
+def test_pieces_of_a_table_are_the_table(brute: Any, shape: tuple[int, ...]) -> None:
+    """What is decided without looking at a piece is what a look would have shown: bounds, with and without
+    reduction, and equivalence of every two layouts of 2x3x2 under either rule (sampled)."""
+    mesh = Mesh({"x": 2, "y": 3, "z": 2})
+    rng = Random(str(shape))
+    found = [ruled(rng, layout) for layout in all_layouts(mesh, shape=shape) for _ in range(2)]
+    for _ in range(250):
+        a, b = rng.choice(found), rng.choice(found)
+        assert max_missing(a, b) == max(brute.missing(a, b).values()), (a, b)
+        assert a.equivalent(b) == brute.equivalent(a, b), (a, b)
+        used = {axis.axis for dim in a.dims for axis in dim.axes}
+        free = [name for name in mesh.names if name not in used]
+        if free:
+            unreduced = a.with_dims(a.dims, [SubAxis(rng.choice(free))])
+            assert lower_bound(unreduced, b) == brute.lower_bound(unreduced, b), (unreduced, b)
+
+
+def ruled(rng: Random, layout: Layout) -> Layout:
+    """The layout with the ceil or the balanced rule in each dimension."""
+    return layout.with_dims([replace(dim, rule=rng.choice([CEIL, BALANCED])) for dim in layout.dims])
 
 
 @pytest.mark.heavy
@@ -119,7 +155,8 @@ def no_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_devices(monkeypatch: pytest.MonkeyPatch, no_boxes: None) -> None:
     """Whatever lists devices, the blocks of a dimension, or the values of digits fails."""
     monkeypatch.setattr(Layout, "dim_bounds", refuse)
-    monkeypatch.setattr("redist.types.bounds._dim_table", refuse)
+    monkeypatch.setattr("redist.types.bounds.overlap", refuse)
+    monkeypatch.setattr("redist.types.equivalence.dim_edges", refuse)
     monkeypatch.setattr("redist.types.equivalence._equivalent_by_device", refuse)
     monkeypatch.setattr("redist.types.blocks.block_bounds", refuse)
 
@@ -164,6 +201,13 @@ def test_other_meshes_of_a_million_devices() -> None:
         (f"[{N + 1}{{a,b,c,d}}]", f"[{N + 1}]", N + 1),
         (f"[{N + 1}{{a,b,c,d}}, 33{{}}]", f"[{N + 1}, 33{{a}}]", 2 * (N + 1) - 4),
         ("[5{a,b}]", "[5{c,d}]", 1),
+        (f"[{N - 48573}{{a,b,c,d}}, 4097]", f"[{N - 48573}, 4097{{a,b}}]", 5 * (N - 48573) - 5),
+        ("[3{a,b,c,d}, 7]", "[3{b,a,c,d}, 7]", 0),
+        (
+            f"[{N + 1}, 2] sum{{a,b,c,d}}",
+            f"[{N + 1}{{a,b,c,d}}, 2]",
+            2 * N,
+        ),  # (N-1) receives of 2(N+1) elements, over N
         (f"[{N}{{b,c,d}}] sum{{a}}", f"[{N}{{b,c,d}}]", 62),
         (f"[{N}{{b,c,d}}] sum{{a}}", f"[{N}{{b,c,d,a}}]", 31),
         (f"[{N}{{b,c,d}}] sum{{a}}", f"[{N}{{a,b,c,d}}]", 32),
@@ -223,3 +267,13 @@ def test_what_is_kept_unreduced_may_be_sharded_anyhow() -> None:
     require_same_array(Layout.parse("[6{x:(1)2}] sum{y}", mesh), Layout.parse("[6{x:(1)3}] sum{y}", mesh))
     require_same_array(Layout.parse("[6]", mesh), Layout.parse("[6] sum{e}", mesh))
     require_same_array(Layout.parse("[6] sum{x}", mesh), Layout.parse("[6] sum{x:(2)3}", mesh))
+
+
+def test_permuted_ids_of_a_million_devices() -> None:
+    """Digits in another order are recognised from the ids, and blocks compared on digits."""
+    turned = np.arange(N).reshape(32, 32, 32, 32).transpose(3, 1, 0, 2).ravel()  # device = d, b, a, c of WIDE
+    mesh = Mesh({"p": 32, "q": 32, "r": 32, "s": 32}, turned.tolist())
+    before, after = Layout.parse(f"[{N}{{a,b}}, 3]", WIDE), Layout.parse(f"[{N}{{r,q}}, 3]", mesh)
+    assert before.equivalent(after) and after.equivalent(before)
+    assert lower_bound(before, Layout.parse(f"[{N}{{r,q,s}}, 3]", mesh)) == 0
+    assert not before.equivalent(Layout.parse(f"[{N}{{p,q}}, 3]", mesh))

@@ -59,6 +59,7 @@ KNOWN = f"use a short name ({', '.join([*SHORT, *SMALL])}), or a NumPy dtype"
     [
         ("f33", f"unknown dtype 'f33': {KNOWN}"),
         ("", f"unknown dtype '': {KNOWN}"),
+        (None, f"unknown dtype 'None': {KNOWN}"),
         ("S3,(", f"unknown dtype 'S3,(': {KNOWN}"),
         ("(-1)f4", f"unknown dtype '(-1)f4': {KNOWN}"),
         (5, f"unknown dtype '5': {KNOWN}"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from redist.collectives import AllGather, AllReduce
 from redist.errors import LayoutError
 from redist.testing import layouts
 from redist.types import BALANCED, CEIL, Dim, Layout, Mesh, Offsets, Partial, SubAxis
@@ -120,6 +121,13 @@ def test_construction_takes_numpy_integers_and_dtypes() -> None:
     assert layout.same_array(Layout.parse("i16[4, 5]", Mesh({})))
     assert not layout.same_array(Layout.parse("i16[5, 4]", Mesh({})))
     assert not layout.same_array(Layout.parse("u16[4, 5]", Mesh({})))
+
+
+def test_a_bare_string_is_one_axis() -> None:
+    """Never the letters of its name."""
+    mesh = Mesh({"xy": 2, "x": 2, "y": 2})
+    assert Layout(mesh, [4, 4], ["xy", "x"], partial="y") == Layout.parse("[4{xy}, 4{x}] sum{y}", mesh)
+    assert AllGather({0: "xy"}) == AllGather({0: ["xy"]}) and AllReduce("xy") == AllReduce(["xy"])
 
 
 def test_with_dims_keeps_the_rest() -> None:

@@ -216,7 +216,7 @@ def load_plan(text: str) -> Plan:
         raise ParseError(f"malformed JSON, line {error.lineno}: {error.msg}", line, error.colno - 1) from None
     root = _Node(value, "plan")
     schema = root.field("schema")
-    if schema.value != SCHEMA:
+    if schema.value is True or schema.value != SCHEMA:
         raise schema.fail(f"schema version {schema.value!r} is not supported; this version reads schema {SCHEMA}")
     options = root.optional("options")
     return Plan(

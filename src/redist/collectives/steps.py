@@ -41,6 +41,8 @@ Move = tuple[tuple[SubAxis, ...], int, int]
 
 
 def _axes(axes: Iterable[AxisLike]) -> tuple[SubAxis, ...]:
+    if isinstance(axes, str):  # one axis, not the letters of its name
+        axes = (axes,)
     return tuple(SubAxis.parse(axis) if isinstance(axis, str) else axis for axis in axes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never
 
@@ -24,6 +24,8 @@ __all__ = [
     "block_edges",
     "canonical_rule",
     "even",
+    "longest",
+    "straight_run",
 ]
 
 
@@ -48,9 +50,21 @@ class Offsets:
     """Block b starts at `starts[b]` and ends where the next one starts, the last at the end."""
 
     starts: tuple[int, ...]
+    _array: NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "starts", tuple(map(int, self.starts)))
+        starts = tuple(map(int, self.starts))
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "_array", np.asarray(starts, dtype=np.int64))
+        object.__setattr__(self, "_hash", hash(starts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def edges(self, size: int, index: NDArray[np.signedinteger]) -> NDArray[np.int64]:
+        """Where the blocks with these indices start in a dimension of `size`; the index after the last is its end."""
+        return np.append(self._array, size)[index]
 
     def __str__(self) -> str:
         return f"@[{','.join(map(str, self.starts))}]"
@@ -68,6 +82,14 @@ def even(size: int, count: int, rule: BlockRule) -> bool:
     return size % count == 0
 
 
+def longest(size: int, count: int, rule: BlockRule) -> int:
+    """Length of the longest block."""
+    if isinstance(rule, Offsets):
+        starts, stops = block_bounds(size, count, rule)
+        return int((stops - starts).max())
+    return -(-size // count)
+
+
 @lru_cache(maxsize=4096)
 def block_bounds(size: int, count: int, rule: BlockRule) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Read-only (starts, stops) of the `count` blocks of a dimension of `size` elements."""
@@ -78,16 +100,38 @@ def block_bounds(size: int, count: int, rule: BlockRule) -> tuple[NDArray[np.int
     return starts, stops
 
 
-def block_edges(size: int, count: int, rule: BlockRule, index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the blocks with these indices start; index `count` is the end of the dimension."""
+def block_edges(size: int, count: int, rule: BlockRule, index: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+    """Where the blocks with these indices start; index `count` is the end of the dimension. The integers
+    of `index` must be able to hold size + count."""
     match rule:
         case Ceil():
             return np.minimum(index * -(-size // count), size)
         case Balanced():
             short, longer = divmod(size, count)
             return index * short + np.minimum(index, longer)
-        case Offsets(starts):
-            return np.asarray((*starts, size), dtype=np.int64)[index]
+        case Offsets():
+            return rule.edges(size, index)
+        case _:
+            assert_never(rule)
+
+
+def straight_run(size: int, count: int, rule: BlockRule, first: int, last: int) -> tuple[int, int, int] | None:
+    """(slope, intercept, length) where blocks first..last start at `slope * index + intercept` and all have
+    this length; None where the run has a bend in it."""
+    match rule:
+        case Ceil():
+            length = -(-size // count)
+            full = size // length if length else 0
+            if last < full:
+                return length, 0, length
+            return (0, size, 0) if first >= full + bool(length and size % length) else None
+        case Balanced():
+            short, longer = divmod(size, count)
+            if last < longer:
+                return short + 1, 0, short + 1
+            return (short, longer, short) if first >= longer else None
+        case Offsets():
+            return None
         case _:
             assert_never(rule)
 
@@ -103,11 +147,14 @@ def canonical_rule(size: int, count: int, rule: BlockRule) -> BlockRule:
         return CEIL
     if isinstance(rule, Offsets):
         _check_offsets(size, count, rule.starts)
-    starts = block_bounds(size, count, rule)[0]
-    for plainer in (CEIL, BALANCED):
-        if np.array_equal(starts, block_bounds(size, count, plainer)[0]):
-            return plainer
-    return rule
+        starts = block_bounds(size, count, rule)[0]
+        for plainer in (CEIL, BALANCED):
+            if np.array_equal(starts, block_bounds(size, count, plainer)[0]):
+                return plainer
+        return rule
+    # Balanced blocks are q+1 long, then q: the ceil rule's where only the last one is short, or q is 0.
+    q, longer = divmod(size, count)
+    return CEIL if q == 0 or count - longer == 1 else rule
 
 
 def _check_offsets(size: int, count: int, starts: tuple[int, ...]) -> None:

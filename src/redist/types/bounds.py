@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redist.errors import LayoutError
-from redist.types.blocks import block_edges
+from redist.types.blocks import even
 from redist.types.digits import Alignment, align
 from redist.types.layout import Dim
+from redist.types.tables import Values, digits_of, dim_groups, overlap, overlap_limits, pieces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,115 +116,78 @@ def _missing(src: Layout, dst: Layout) -> NDArray[np.int64]:
 
 def _positions(src: Layout, dst: Layout) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Per position of dst's mesh, the position of the same device in src's (0 and False where absent)."""
-    if src.mesh.device_ids == dst.mesh.device_ids:
-        return np.arange(dst.mesh.size), np.ones(dst.mesh.size, dtype=bool)
-    ids = src.mesh.id_array()
-    order = np.argsort(ids)
-    wanted = dst.mesh.id_array()
-    found = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
-    where = order[found]
-    held = ids[where] == wanted
-    return np.where(held, where, 0), held
+    where = src.mesh.positions_of(dst.mesh.id_array())
+    return np.maximum(where, 0), where >= 0
 
 
 def _even_missing(src: Layout, dst: Layout, alignment: Alignment) -> int:
-    """All blocks are equal, so only the overlap varies with the device. In a dimension where one digit
-    list is a prefix of the other the blocks nest and the overlap is fixed; where the lists part, some
-    device (first digit 0 in one, last in the other) has no overlap at all."""
+    """All blocks are equal, so only the overlap varies with the device. Where digit lists part, some device
+    (first digit 0 in one, last in the other) has no overlap at all."""
     block = math.prod(dst.block_shape())
-    overlap = 1
-    for i, (ours, theirs) in enumerate(zip(src.block_shape(), dst.block_shape(), strict=True)):
-        a, b = (form.dims[i] for form in alignment.forms)
-        if a[: len(b)] != b[: len(a)]:
-            return block
-        overlap *= min(ours, theirs)
-    return block - overlap
+    overlaps = [_fixed_overlap(src, dst, alignment, i) for i in range(dst.rank)]
+    return block if None in overlaps else block - math.prod(n for n in overlaps if n is not None)
 
 
 def _uneven_missing(src: Layout, dst: Layout, alignment: Alignment) -> int:
     """Dimensions that share no digit vary independently: per group of dimensions, the pairs (target
     length, overlap) that its digits can take; the maximum is over their products."""
     pairs: set[tuple[int, int]] = {(1, 1)}
-    for group in _groups(alignment):
+    for group in dim_groups(alignment, range(dst.rank)):
         found = _group_pairs(src, dst, alignment, group)
         pairs = _undominated({(n * m, o * p) for n, o in pairs for m, p in found})
     return max(need - overlap for need, overlap in pairs)
 
 
 def _undominated(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Drop what needs no more and overlaps no less than another pair."""
+    """Drop what needs no more and misses no more than another pair: since other dimensions multiply the
+    overlap by no more than they multiply the need, such a pair never decides."""
     kept: list[tuple[int, int]] = []
-    for need, overlap in sorted(pairs, key=lambda p: (-p[0], p[1])):
-        if not kept or overlap < kept[-1][1]:
-            kept.append((need, overlap))
+    for need, shared in sorted(pairs, key=lambda p: (-p[0], p[1])):
+        if not kept or need - shared > kept[-1][0] - kept[-1][1]:
+            kept.append((need, shared))
     return set(kept)
 
 
-def _groups(alignment: Alignment) -> list[list[int]]:
-    """Dimensions, grouped by shared digits."""
-    groups: list[tuple[set[int], list[int]]] = []
-    first, second = alignment.forms[:2]
-    for i, (a, b) in enumerate(zip(first.dims, second.dims, strict=True)):
-        digits, members = {*a, *b}, [i]
-        apart: list[tuple[set[int], list[int]]] = []
-        for other_digits, other_members in groups:
-            if digits & other_digits:
-                digits |= other_digits
-                members = other_members + members
-            else:
-                apart.append((other_digits, other_members))
-        groups = [*apart, (digits, members)]
-    return [members for _, members in groups]
-
-
 def _group_pairs(src: Layout, dst: Layout, alignment: Alignment, group: list[int]) -> set[tuple[int, int]]:
-    digits = sorted({d for i in group for form in alignment.forms[:2] for d in form.dims[i]})
-    if alignment.count(digits) > _FEW:
-        # Most large problems have a device at the corner of the mesh that needs a full block and holds none of it.
-        corners = _table(src, dst, alignment, group, {d: np.asarray([0, alignment.sizes[d] - 1]) for d in digits})
-        largest = math.prod(dst.block_shape()[i] for i in group)
-        if (largest, 0) in corners:
-            return {(largest, 0)}
-    return _table(src, dst, alignment, group, {d: np.arange(alignment.sizes[d]) for d in digits})
+    digits = digits_of(alignment, group)
+    largest = math.prod(dst.block_shape()[i] for i in group)
+    found: set[tuple[int, int]] = set()
+    per_digit = int(_SAMPLE ** (1 / max(1, len(digits))))
+    if per_digit > 1 and alignment.count(digits) > _SAMPLE:
+        # Most large problems have some device that needs a full block and holds none of it, often at a corner.
+        spread = {d: np.unique(np.linspace(0, alignment.sizes[d] - 1, per_digit, dtype=np.int32)) for d in digits}
+        found = _table(src, dst, alignment, group, spread)
+    for values in pieces(alignment, digits):
+        if (largest, 0) in found:
+            break
+        limits = [overlap_limits(src, dst, alignment, i, values) for i in group]
+        most, least = (math.prod(of) for of in zip(*limits, strict=True))
+        if not any(need >= most and need - shared >= most - least for need, shared in found):
+            found = _undominated(found | _table(src, dst, alignment, group, values))
+    return found
 
 
-_FEW = 4096
+_SAMPLE = 4096
 
 
-def _table(
-    src: Layout, dst: Layout, alignment: Alignment, group: list[int], values: dict[int, NDArray[np.int64]]
-) -> set[tuple[int, int]]:
+def _table(src: Layout, dst: Layout, alignment: Alignment, group: list[int], values: Values) -> set[tuple[int, int]]:
     """Undominated (target volume, overlap) of a group of dimensions, its digits running over `values`."""
-    need = np.ones([1] * len(values), dtype=np.int64)
-    overlap = need
-    for i in group:
-        length, shared = _dim_table(src, dst, alignment, i, values)
-        need, overlap = need * length, overlap * shared
+    need, shared = overlap(src, dst, alignment, group[0], values)
+    for i in group[1:]:
+        length, common = overlap(src, dst, alignment, i, values)
+        need, shared = need.astype(np.int64) * length, shared.astype(np.int64) * common
     # What the target does not depend on matters only where it leaves least overlap.
-    apart = tuple(n for n in range(need.ndim) if need.shape[n] == 1 < overlap.shape[n])
-    overlap = overlap.min(axis=apart, keepdims=True)
-    need, overlap = (a.ravel() for a in np.broadcast_arrays(need, overlap))
-    least = {int(n): int(overlap[need == n].min()) for n in np.unique(need)}
-    return _undominated(set(least.items()))
-
-
-def _dim_table(
-    src: Layout, dst: Layout, alignment: Alignment, i: int, values: dict[int, NDArray[np.int64]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(target length, overlap) of dimension i, broadcastable arrays with an axis for each digit in `values`."""
-    order = {d: n for n, d in enumerate(sorted(values))}
-    edges: list[NDArray[np.int64]] = []
-    for layout, form in zip((src, dst), alignment.forms[:2], strict=True):
-        block = np.zeros([1] * len(order), dtype=np.int64)
-        for d in form.dims[i]:
-            shape = [1] * len(order)
-            shape[order[d]] = len(values[d])
-            block = block * alignment.sizes[d] + values[d].reshape(shape)
-        dim = layout.dims[i]
-        count = alignment.count(form.dims[i])
-        edges += [block_edges(dim.size, count, dim.rule, block + end) for end in (0, 1)]
-    src_lower, src_upper, lower, upper = edges
-    return upper - lower, np.maximum(np.minimum(src_upper, upper) - np.maximum(src_lower, lower), 0)
+    apart = tuple(n for n in range(need.ndim) if need.shape[n] == 1 < shared.shape[n])
+    shared = shared.min(axis=apart, keepdims=True)
+    need, shared = (a.ravel() for a in np.broadcast_arrays(need, shared))
+    found: set[tuple[int, int]] = set()
+    while len(need):
+        most = need.max()
+        least = shared[need == most].min()
+        found.add((int(most), int(least)))
+        better = need - shared > most - least
+        need, shared = need[better], shared[better]
+    return found
 
 
 # -- with reduction ------------------------------------------------------------------------------------
@@ -251,19 +215,55 @@ def _covered(src: Layout, dst: Layout) -> int:
     alignment = align((src, dst))
     if alignment is None:
         return _covered_by_device(src, dst)
-    digits = sorted({d for form in alignment.forms for dim in form.dims for d in dim})
-    values = {d: np.arange(alignment.sizes[d]) for d in digits}
-    operands: list[object] = []
+    constant, varying = 1, list[int]()
     for i in range(dst.rank):
-        overlap = _dim_table(src, dst, alignment, i, values)[1]
-        mine = [n for n, d in enumerate(digits) if any(d in form.dims[i] for form in alignment.forms)]
-        operands += [overlap.reshape([overlap.shape[n] for n in mine]).astype(object), mine]
-    if not operands:
-        return 1
-    if math.prod(dst.shape) < 2**62:
-        operands = [o.astype(np.int64) if isinstance(o, np.ndarray) else o for o in operands]
+        fixed = _fixed_overlap(src, dst, alignment, i)
+        if fixed is None:
+            varying.append(i)
+        else:
+            constant *= fixed
+    free = set(digits_of(alignment, range(dst.rank))).difference(digits_of(alignment, varying))
+    return constant * alignment.count(free) * _sum_of_overlaps(src, dst, alignment, varying)
+
+
+def _fixed_overlap(src: Layout, dst: Layout, alignment: Alignment, i: int) -> int | None:
+    """The overlap in dimension i where every device has the same: equal blocks that nest."""
+    sizes: list[int] = []
+    for layout, form in zip((src, dst), alignment.forms, strict=True):
+        dim, count = layout.dims[i], alignment.count(form.dims[i])
+        if not even(dim.size, count, dim.rule):
+            return None
+        sizes.append(dim.size // count)
+    a, b = (form.dims[i] for form in alignment.forms)
+    return min(sizes) if a[: len(b)] == b[: len(a)] else None
+
+
+def _sum_of_overlaps(src: Layout, dst: Layout, alignment: Alignment, dims: list[int]) -> int:
+    """Sum over the digits of these dimensions of the product of their overlaps."""
     contract: Any = np.einsum  # its stubs do not know the form of operands and index lists in turns
-    return int(contract(*operands, [], optimize=True))
+    total = 1
+    for group in dim_groups(alignment, dims):
+        digits = digits_of(alignment, group)
+        if len(group) == 1 and _partitions(src, dst, alignment, group[0]):
+            total *= dst.dims[group[0]].size
+            continue
+        found = 0
+        for values in pieces(alignment, digits):
+            operands: list[object] = []
+            for i in group:
+                shared = overlap(src, dst, alignment, i, values)[1]
+                mine = [n for n, d in enumerate(digits) if any(d in form.dims[i] for form in alignment.forms)]
+                kind = np.int64 if math.prod(dst.shape) < 2**62 else object
+                operands += [shared.reshape([shared.shape[n] for n in mine]).astype(kind, copy=False), mine]
+            found += int(contract(*operands, [], optimize=True))
+        total *= found
+    return total
+
+
+def _partitions(src: Layout, dst: Layout, alignment: Alignment, i: int) -> bool:
+    """Whether the overlaps in dimension i are the blocks of one cut of it: only one side cuts it, or both alike."""
+    a, b = (form.dims[i] for form in alignment.forms)
+    return not a or not b or (a == b and src.dims[i].rule == dst.dims[i].rule)
 
 
 def _covered_by_device(src: Layout, dst: Layout) -> int:

@@ -204,7 +204,7 @@ def _translator(reference: Mesh, layout: Layout) -> _Translator | None:
     if mesh.size != reference.size:
         return None
     if mesh.has_default_ids == reference.has_default_ids and (
-        mesh.has_default_ids or mesh.device_ids == reference.device_ids
+        mesh.has_default_ids or np.array_equal(mesh.id_array(), reference.id_array())
     ):
         return _Translator(mesh, None)
     pieces = _digit_permutation(reference, mesh)
@@ -227,11 +227,8 @@ def _digit_permutation(reference: Mesh, mesh: Mesh) -> tuple[tuple[int, int, int
 
     Returns (stride in mesh, size, stride in reference) from minor to major, or None.
     """
-    where = dict(zip(reference.device_ids, range(reference.size), strict=True))
-    if any(device not in where for device in mesh.device_ids):
-        return None
-    there = np.asarray([where[device] for device in mesh.device_ids], dtype=np.int64)
-    if there[0] != 0:
+    there = reference.positions_of(mesh.id_array())
+    if there[0] != 0 or (there < 0).any():
         return None
     pieces: list[tuple[int, int, int]] = []
     stride, rebuilt = 1, np.zeros(1, dtype=np.int64)

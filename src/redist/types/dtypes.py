@@ -56,6 +56,8 @@ def dtype_name(dtype: Any) -> str:
         if dtype in _LONG_TO_SHORT:
             return _LONG_TO_SHORT[dtype]
     try:
+        if dtype is None:
+            raise TypeError("NumPy takes None for float64")
         resolved = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):  # NumPy parses comma-separated text as Python
         raise LayoutError(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from redist.types.blocks import even
-from redist.types.digits import align
+from redist.types.digits import Alignment, align
+from redist.types.tables import digits_of, dim_edges, dim_groups, pieces, straight_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +31,7 @@ def equivalent(a: Layout, b: Layout) -> bool:
     if set(first.partial) != set(second.partial):
         return False
     if 0 in a.shape:
-        return _equivalent_by_device(a, b)
+        return _equivalent_on_digits(a, b, alignment)
     doubtful = False
     for i, (dim_a, dim_b) in enumerate(zip(a.dims, b.dims, strict=True)):
         if first.dims[i] == second.dims[i]:
@@ -40,7 +41,38 @@ def equivalent(a: Layout, b: Layout) -> bool:
             return False
         else:  # devices without a block may hide that the order of the axes differs
             doubtful = True
-    return not doubtful or _equivalent_by_device(a, b)
+    return not doubtful or _equivalent_on_digits(a, b, alignment)
+
+
+def _equivalent_on_digits(a: Layout, b: Layout, alignment: Alignment) -> bool:
+    """Blocks have equal lengths everywhere, and equal starts wherever no dimension's block is empty.
+
+    Groups of dimensions that share no digit vary independently: a device with a block at another place
+    exists if some group has a place where starts differ, and every other one a place with elements.
+    """
+    filled_somewhere, moved_somewhere = True, False
+    for group in dim_groups(alignment, range(a.rank)):
+        elements = moved = False
+        for values in pieces(alignment, digits_of(alignment, group)):
+            lines = [
+                straight_line(layout, alignment, form, i, values) for i in group for form, layout in ((0, a), (1, b))
+            ]
+            lengths = [line[2] for line in lines if line is not None]
+            if len(lengths) == len(lines) and lengths[::2] == lengths[1::2] and 0 in lengths:
+                continue  # all blocks are empty here
+            filled, apart = np.asarray(True), np.asarray(False)
+            for i in group:
+                (start, stop), (other, other_stop) = (
+                    dim_edges(layout, alignment, form, i, values) for form, layout in enumerate((a, b))
+                )
+                length = stop - start
+                if np.any(length != other_stop - other):
+                    return False
+                filled, apart = filled & (length > 0), apart | (start != other)
+            elements = elements or bool(filled.any())
+            moved = moved or bool((filled & apart).any())
+        filled_somewhere, moved_somewhere = filled_somewhere and elements, moved_somewhere or moved
+    return not (filled_somewhere and moved_somewhere)
 
 
 def _even(layout: Layout, i: int) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from redist.errors import LayoutError
-from redist.types.blocks import CEIL, BlockRule, block_bounds, canonical_rule, even
+from redist.types.blocks import CEIL, BlockRule, block_bounds, canonical_rule, even, longest
 from redist.types.dtypes import dtype_name, itemsize
 from redist.types.mesh import AxisLike, Mesh, SubAxis
 
@@ -78,7 +78,7 @@ class Layout:
         partial: Iterable[AxisLike] = (),
         reduction: Reduction = "sum",
     ) -> None:
-        per_dim = [tuple(map(mesh.resolve, dim)) for dim in axes] if axes is not None else [()] * len(shape)
+        per_dim = [_resolved(mesh, dim) for dim in axes] if axes is not None else [()] * len(shape)
         per_rule = list(rules) if rules is not None else [CEIL] * len(shape)
         if len(per_dim) != len(shape) or len(per_rule) != len(shape):
             raise LayoutError(
@@ -86,7 +86,7 @@ class Layout:
                 f"{len(per_rule)}; give one of each per dimension"
             )
         sizes = [_check_dim_size(i, size) for i, size in enumerate(shape)]
-        partial_axes = tuple(map(mesh.resolve, partial))
+        partial_axes = _resolved(mesh, partial)
         _check_usage(mesh, sizes, per_dim, partial_axes)
         dims = tuple(
             _normal_dim(mesh, i, size, dim_axes, rule)
@@ -178,15 +178,7 @@ class Layout:
 
     def block_shape(self) -> tuple[int, ...]:
         """Shape of the largest block: per dimension, the length of its longest block."""
-        return tuple(self._longest(i) for i in range(self.rank))
-
-    def _longest(self, i: int) -> int:
-        dim = self.dims[i]
-        count = self.mesh.count(dim.axes)
-        if even(dim.size, count, dim.rule):
-            return dim.size // count
-        starts, stops = self.dim_bounds(i)
-        return int((stops - starts).max())
+        return tuple(longest(d.size, k, d.rule) for d, k in zip(self.dims, self.block_counts(), strict=True))
 
     def block_elements(self) -> int:
         """Elements of the largest block."""
@@ -285,6 +277,11 @@ class Layout:
         from redist.types.convert.dtensor import layout_to_dtensor
 
         return layout_to_dtensor(self)
+
+
+def _resolved(mesh: Mesh, axes: Iterable[AxisLike]) -> tuple[SubAxis, ...]:
+    """The axes in normal form; a bare string is one axis, not the letters of its name."""
+    return tuple(map(mesh.resolve, (axes,) if isinstance(axes, str) else axes))
 
 
 def _rebuilt(mesh: Mesh, dtype: str, dims: tuple[Dim, ...], partial: Partial | None) -> Layout:

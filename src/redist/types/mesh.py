@@ -84,6 +84,7 @@ class Mesh:
     sizes: tuple[int, ...]
     _ids: tuple[int, ...] | None
     _hash: int = field(compare=False)
+    _array: NDArray[np.int64] | None = field(compare=False)
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class Mesh:
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "_ids", ids)
         object.__setattr__(self, "_hash", hash((names, sizes, ids)))
+        object.__setattr__(self, "_array", None if ids is None else _frozen(ids))
 
     def __hash__(self) -> int:
         return self._hash
@@ -155,8 +157,21 @@ class Mesh:
         return range(self.size) if self._ids is None else self._ids
 
     def id_array(self) -> NDArray[np.int64]:
-        """Device ids as an int64 vector of length `size`."""
-        return np.arange(self.size) if self._ids is None else np.asarray(self._ids, dtype=np.int64)
+        """Device ids as a read-only int64 vector of length `size`."""
+        return np.arange(self.size) if self._array is None else self._array
+
+    def positions_of(self, device_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row-major position of each of these devices, -1 where the mesh does not have it."""
+        if self._array is None:
+            return np.where(device_ids < self.size, device_ids, -1)
+        top = max(int(self._array.max()), int(device_ids.max()))
+        if top < _SPARSE * self.size:
+            where = np.full(top + 1, -1, dtype=np.int64)
+            where[self._array] = np.arange(self.size)
+            return where[device_ids]
+        order = np.argsort(self._array)
+        found = order[np.minimum(np.searchsorted(self._array, device_ids, sorter=order), self.size - 1)]
+        return np.where(self._array[found] == device_ids, found, -1)
 
     def axis_size(self, name: str) -> int:
         """Size of a whole axis. Raises LayoutError naming the axes there are."""
@@ -230,9 +245,21 @@ class Mesh:
 
     def same_devices(self, other: Mesh) -> bool:
         """Whether both meshes hold the same set of device ids."""
-        if self._ids == other._ids and self.size == other.size:
+        if self.size != other.size:
+            return False
+        if self._ids is None and other._ids is None:
             return True
-        return self.size == other.size and set(self.device_ids) == set(other.device_ids)
+        return bool((self.positions_of(other.id_array()) >= 0).all())
+
+
+_SPARSE = 8
+"""A table by device id is used while it has at most this many entries for each device."""
+
+
+def _frozen(ids: tuple[int, ...]) -> NDArray[np.int64]:
+    array = np.asarray(ids, dtype=np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def _listing(names: Sequence[str]) -> str:
