@@ -47,11 +47,12 @@ def _redist(problem: Problem) -> Built:
     import jax
 
     from redist.collectives.backends.jax.execute import compile_plan
+    from redist.collectives.backends.jax.machine import default_topology
     from redist.synth import synthesize
     from redist.types.dtypes import numpy_dtype
 
     source, target = problem.source, problem.target
-    plan = synthesize(source, target, backend="jax")
+    plan = synthesize(source, target, topology=default_topology(source.mesh), backend="jax")
     given = jax.ShapeDtypeStruct(source.shape, numpy_dtype(source.dtype), sharding=source.to_jax())
     compiled = compile_plan(plan).lower(given).compile()
     projected = {"projected_bytes": plan.peak_bytes, "steps": plan.communication_steps}

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from redist.synth.planner import synthesize
 
 if TYPE_CHECKING:
     from redist.collectives.plan import Plan
+    from redist.collectives.topology import Topology
     from redist.types.layout import Layout
 
 __all__ = ["explain", "reshard"]
 
 
-def reshard(x: Any, sharding: Any, source: Any = None, memory_limit: int | None = None, donate: bool = False) -> Any:
+def reshard(
+    x: Any,
+    sharding: Any,
+    source: Any = None,
+    memory_limit: int | None = None,
+    donate: bool = False,
+    topology: Topology | None = None,
+) -> Any:
     """The array, or every array of a pytree, under another sharding: same values, same dtype.
 
     `sharding` is a NamedSharding, a SingleDeviceSharding, or a PartitionSpec over the mesh set by
@@ -30,24 +40,36 @@ def reshard(x: Any, sharding: Any, source: Any = None, memory_limit: int | None 
     InfeasibleError stating the smallest. `donate` gives up a concrete source's memory, which must not be
     used afterwards. Outside jit, source and target may be on different devices.
 
+    `topology` says what bytes cost on which axis of the source's mesh; by default all axes are alike, and
+    devices that one process emulates on CPU share its memory.
+
     Raises LayoutError and BackendError naming every dimension that does not divide, devices that differ
     inside jit, ranks that do not match, and arguments that are no shardings; for a pytree, one error for
     all leaves.
     """
     from redist.collectives.backends.jax.calls import Terms, reshard_tree
 
-    return reshard_tree(x, sharding, source, Terms(memory_limit, donate, _plan))
+    return reshard_tree(x, sharding, source, Terms(memory_limit, donate, _planner(topology)))
 
 
-def explain(x: Any, sharding: Any, source: Any = None) -> str:
+def explain(x: Any, sharding: Any, source: Any = None, topology: Topology | None = None) -> str:
     """The plan that `reshard(x, sharding)` runs, as a table: see `Plan.explain`.
 
     `x` is an array or a `jax.ShapeDtypeStruct`; `source` is needed where it has no sharding.
     """
     from redist.collectives.backends.jax.calls import Terms, plan_for
 
-    return plan_for(x, sharding, source, Terms(None, False, _plan)).explain()
+    return plan_for(x, sharding, source, Terms(None, False, _planner(topology))).explain()
 
 
-def _plan(source: Layout, target: Layout, memory_limit: int | None, donate: bool) -> Plan:
-    return synthesize(source, target, memory_limit=memory_limit, backend="jax", donate=donate)
+@lru_cache(maxsize=64)
+def _planner(topology: Topology | None) -> Callable[[Layout, Layout, int | None, bool], Plan]:
+    """One function per topology, so that what is cached by it is found again."""
+
+    def plan(source: Layout, target: Layout, memory_limit: int | None, donate: bool) -> Plan:
+        from redist.collectives.backends.jax.machine import default_topology
+
+        known = topology or default_topology(source.mesh)
+        return synthesize(source, target, memory_limit, known, backend="jax", donate=donate)
+
+    return plan

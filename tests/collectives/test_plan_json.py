@@ -317,7 +317,7 @@ LAYOUT = {"mesh": "x=2,y=2", "type": "f32[4{x}]"}
         (form(options={"topology": {}}), "plan.options.topology: the field 'name' is missing", "{}", 0),
         (
             form(options={"topology": {"name": "a", "links": {"x": {"kind": "rope"}}, "default": {}}}),
-            "plan.options.topology.links.x.kind: unknown kind of link; use local, switch, ring or torus",
+            "plan.options.topology.links.x.kind: unknown kind of link; use one of local, switch, ring, torus, memory",
             '"rope"',
             0,
         ),

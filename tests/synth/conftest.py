@@ -12,14 +12,55 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 State = tuple[tuple[int, ...], ...]
 Cost = tuple[Fraction, int]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Devices that share a memory: what they keep is moved as well, all-to-alls take `slowdown` times longer,
+    and rearranging takes `element` seconds per element and `run` per contiguous run of them."""
+
+    slowdown: Fraction
+    element: Fraction
+    run: Fraction
+
+    def copy(self, lengths: tuple[int, ...], parts: tuple[int, ...]) -> Fraction:
+        """Of bringing a block from row-major order to piece after piece (or back)."""
+        pieces = _pieces(lengths, parts)
+        order = [n for piece in pieces for n in piece]
+        if order == sorted(order):
+            return Fraction(0)
+        return len(order) * self.element + sum(map(_runs, pieces)) * self.run
+
+    def kept(self, lengths: tuple[int, ...], parts: tuple[int, ...]) -> Fraction:
+        """Of copying the first of the pieces."""
+        piece = _pieces(lengths, parts)[0]
+        return len(piece) * self.element + _runs(piece) * self.run
+
+
+@cache
+def _pieces(lengths: tuple[int, ...], parts: tuple[int, ...]) -> list[list[int]]:
+    """Per piece, the places of its elements in the row-major block."""
+    block = np.arange(math.prod(lengths)).reshape(lengths)
+    sizes = [n // p for n, p in zip(lengths, parts, strict=True)]
+    return [
+        block[tuple(slice(a * s, (a + 1) * s) for a, s in zip(at, sizes, strict=True))].ravel().tolist()
+        for at in itertools.product(*map(range, parts))
+    ]
+
+
+def _runs(order: list[int]) -> int:
+    return 1 + sum(b != a + 1 for a, b in itertools.pairwise(order))
 
 
 class Oracle:
@@ -27,8 +68,10 @@ class Oracle:
 
     The cost is elements received, unless `pace` (seconds per element that crosses each digit) and
     `latency` (seconds per step) say otherwise: an element is counted where sender and receiver differ on
-    the slowest digit.
+    the slowest digit. With `memory`, what is copied counts as well.
     """
+
+    Memory = Memory
 
     def __init__(
         self,
@@ -36,7 +79,9 @@ class Oracle:
         shape: tuple[int, ...],
         pace: tuple[Fraction, ...] | None = None,
         latency: Fraction = Fraction(0),
+        memory: Memory | None = None,
     ) -> None:
+        self.memory = memory
         self.sizes, self.shape = sizes, shape
         self.pace = pace or (Fraction(1),) * len(sizes)
         self.latency = latency
@@ -47,13 +92,28 @@ class Oracle:
     def _count(self, digits: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in digits)
 
-    def _group(self, digits: list[int], size: Fraction) -> Fraction:
+    def _group(self, digits: list[int], size: Fraction, slowdown: Fraction = Fraction(1)) -> Fraction:
         """A collective in the group of these digits that makes, or exchanges, blocks of this size."""
         cost = self.latency
         for d in sorted(digits, key=lambda d: -self.pace[d]):
-            cost += size * (1 - Fraction(1, self.sizes[d])) * self.pace[d]
+            cost += size * (1 - Fraction(1, self.sizes[d])) * self.pace[d] * slowdown
             size /= self.sizes[d]
-        return cost
+        return cost + (size * min(self.pace[d] for d in digits) if self.memory else 0)
+
+    def _lengths(self, state: State) -> tuple[int, ...]:
+        return tuple(g // self._count(digits) for g, digits in zip(self.shape, state, strict=True))
+
+    def _exchange(self, state: State, kept: State, to: State, moved: list[int]) -> Fraction:
+        """An all-to-all, packed by receiver and unpacked by sender."""
+        if self.memory is None:
+            return self._group(moved, self.block[state])
+        gained = tuple(self._count(b) // self._count(a) for a, b in zip(kept, to, strict=True))
+        lost = tuple(self._count(a) // self._count(b) for a, b in zip(state, kept, strict=True))
+        return (
+            self._group(moved, self.block[state], self.memory.slowdown)
+            + self.memory.copy(self._lengths(state), gained)
+            + self.memory.copy(self._lengths(to), lost)
+        )
 
     def _whole_blocks(self, state: State, to: State, size: Fraction) -> Fraction:
         """A permute: some block crosses every digit whose place changes; replicas send to themselves."""
@@ -87,25 +147,34 @@ class Oracle:
             if to != state and self._fits(to) and ((to, phase) not in edges or price < edges[to, phase]):
                 edges[to, phase] = price
 
-        for d in range(len(self.sizes)):
-            if d not in used:
-                for i in range(rank):
-                    offer(tuple((*x, d) if n == i else x for n, x in enumerate(state)), Fraction(0), 0)
+        free = [d for d in range(len(self.sizes)) if d not in used]
+        for k in range(1, len(free) + 1 if self.memory else min(2, len(free) + 1)):  # without copies, one by one
+            for order in itertools.permutations(free, k):
+                for places in itertools.combinations_with_replacement(range(rank), k):
+                    added = [tuple(d for d, p in zip(order, places, strict=True) if p == i) for i in range(rank)]
+                    to = tuple((*x, *new) for x, new in zip(state, added, strict=True))
+                    if self._fits(to):
+                        parts = tuple(self._count(b) // self._count(a) for a, b in zip(state, to, strict=True))
+                        offer(to, self.memory.kept(self._lengths(state), parts) if self.memory else Fraction(0), 0)
         for lengths in itertools.product(*(range(len(x) + 1) for x in state)):
             if not any(lengths):
                 continue
             kept = tuple(x[: len(x) - n] for x, n in zip(state, lengths, strict=True))
             moved = [d for x, n in zip(state, lengths, strict=True) for d in x[len(x) - n :]]
-            offer(kept, self._group(moved, block * self._count(tuple(moved))), 2)
+            gathered = self._group(moved, block * self._count(tuple(moved)))
+            if self.memory:
+                lost = tuple(self._count(x[len(x) - n :]) for x, n in zip(state, lengths, strict=True))
+                gathered += self.memory.copy(self._lengths(kept), lost)
+            offer(kept, gathered, 2)
             takers = [i for i in range(rank) if lengths[i] == 0]
-            price = self._group(moved, block)
             for order in itertools.permutations(moved):
                 for places in itertools.combinations_with_replacement(range(len(takers)), len(order)):
                     to = [list(x) for x in kept]
                     for d, p in zip(order, places, strict=True):
                         to[takers[p]].append(d)
-                    if takers:
-                        offer(tuple(map(tuple, to)), price, 1)
+                    made = tuple(map(tuple, to))
+                    if takers and self._fits(made):
+                        offer(made, self._exchange(state, kept, made, moved), 1)
         weak = tuple(map(self._count, state))
         for to in self.states:
             if to != state and tuple(map(self._count, to)) == weak:

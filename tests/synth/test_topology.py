@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
 
 from redist.collectives import Link, Topology
+from redist.collectives.copies import Copies
 from redist.collectives.steps import op_name
 from redist.synth import synthesize
 from redist.types import Layout, Mesh, SubAxis
@@ -75,6 +77,26 @@ def _compare(family: Any, topology: Topology, oracle: Any) -> None:
                 wrong.append(f"{plan.source} -> {plan.target}: {plan.seconds} against {float(seconds)}, {steps} steps")
             assert all(op_name(step) != "exchange" for step in plan.steps)
     assert not wrong, "\n".join(wrong[:10])
+
+
+_MEMORY = [
+    ("2x2x2 rank 2", _BINARY, (16, 16), 12),
+    ("2x2x2, a long row", _BINARY, (8, 64), 8),
+    ("2x2x2 rank 3", _BINARY, (8, 8, 8), 3),
+    ("2x3", [("x", 1, 2), ("y", 1, 3)], (12, 12), None),
+    ("2x2x2, a short dimension", _BINARY, (2, 16, 8), 3),
+]
+
+
+@pytest.mark.parametrize("family", _MEMORY, ids=lambda f: f[0])
+def test_copies_count_where_memory_is_shared(family: Any, oracle: Any) -> None:
+    """Seconds, then steps, equal the optimum where packing, unpacking and slicing cost as much as moving."""
+    name, parts, shape, sample = family
+    topology = Topology(
+        "memory", {}, Link(1e-8, 4e9, "memory", exchange_slowdown=3.0), Copies(bandwidth=2e9, run_latency=3e-9)
+    )
+    memory = oracle.Memory(slowdown=Fraction(3), element=Fraction(2, 10**9), run=Fraction(3, 10**9))
+    _compare((name, parts, shape, sample), topology, partial(oracle, memory=memory))
 
 
 def test_slow_links_are_spared() -> None:

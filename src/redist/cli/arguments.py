@@ -11,9 +11,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from cyclopts import Parameter
 
 from redist.cli.failure import UsageError
+from redist.collectives.topology import PRESETS, Topology
+from redist.collectives.topology_json import read_topology
 from redist.errors import ParseError
+from redist.types import Mesh
 
-__all__ = ["AsJson", "Backend", "Bytes", "byte_size", "plan_text", "read_bytes", "reading"]
+__all__ = ["AsJson", "Backend", "Bytes", "byte_size", "plan_text", "read_bytes", "reading", "topology_of"]
 
 _T = TypeVar("_T")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
@@ -39,6 +42,18 @@ def plan_text(name: str) -> str:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"'{name}' is not text; give the JSON that `redist plan --json` prints") from None
+
+
+def topology_of(text: str, mesh: Mesh) -> Topology:
+    """A preset by name, or a file. Raises UsageError naming both, ParseError, OSError."""
+    if text in PRESETS:
+        return PRESETS[text](mesh)
+    if not Path(text).exists():
+        raise UsageError(
+            f"--topology '{text}' is neither a file nor one of {', '.join(PRESETS)}; make a file with "
+            f"`redist calibrate {mesh} --output FILE`"
+        )
+    return reading("--topology", read_topology, Path(text).read_text(encoding="utf-8"))
 
 
 def byte_size(text: str) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from redist.cli.arguments import AsJson, Backend, Bytes, read_bytes, reading
+from redist.cli.arguments import AsJson, Backend, Bytes, read_bytes, reading, topology_of
 from redist.cli.failure import OK
 from redist.cli.render import show_plan
 from redist.synth import synthesize
@@ -25,6 +25,7 @@ def plan(
     target_mesh: Annotated[str | None, Parameter(show_default=False)] = None,
     memory_limit: Annotated[Bytes | None, Parameter(converter=read_bytes, show_default=False)] = None,
     steps: Annotated[str | None, Parameter(show_default=False)] = None,
+    topology: Annotated[str | None, Parameter(show_default=False)] = None,
     backend: Backend = "numpy",
     donate: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     as_json: AsJson = False,
@@ -46,6 +47,9 @@ def plan(
     steps
         Ops that the plan may use, by comma: slice, all_gather, all_to_all, permute, exchange,
         reduce_scatter, all_reduce, chunk.
+    topology
+        What bytes cost on which axis: uniform, one-host, nodes-of-8, torus or one-process, or a file that
+        `redist calibrate` made. By default bytes alone count.
     backend
         What will run the plan; decides its staging memory.
     donate
@@ -59,6 +63,7 @@ def plan(
         reading("SRC", _layout_on(here), src),
         reading("DST", _layout_on(there), dst),
         memory_limit=memory_limit,
+        topology=None if topology is None else topology_of(topology, here),
         steps=None if steps is None else [name.strip() for name in steps.split(",")],
         backend=backend,
         donate=donate,

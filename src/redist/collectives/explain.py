@@ -42,6 +42,14 @@ def bytes_text(count: int) -> str:
     raise AssertionError("the last unit takes every size")
 
 
+def seconds_text(seconds: float) -> str:
+    """`1.5 ms`: three digits and a unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
 def describe(step: Step) -> str:
     """One step in a few words: `all-to-all x: 0 -> 1`."""
     match step:
@@ -166,13 +174,19 @@ def _reasons(plan: Plan) -> list[str]:
         return []
     whole = math.prod(plan.source.shape) * plan.source.itemsize
     lines: list[str] = []
-    if plan.received_bytes > plan.lower_bound_bytes:
+    topology = plan.options.topology
+    timed = not topology.bytes_only(plan.source.mesh)
+    if timed:
+        lines.append(f"projected {seconds_text(plan.seconds)} under topology {topology.name}")
+    if timed or plan.received_bytes > plan.lower_bound_bytes:
         if plan.options.optimal:
-            lines.append("no plan of uniform steps in normal form is cheaper (proven)")
-        else:
+            what = "faster" if timed else "cheaper"
+            lines.append(f"no plan of uniform steps in normal form is {what} (proven)")
+        elif plan.options.gap is not None:
             lines.append(
                 f"not proven cheapest: another plan of its steps could be up to {plan.options.gap:.3g}x cheaper"
             )
+    if plan.received_bytes > plan.lower_bound_bytes:
         lines.append(f"an exchange of the missing elements alone would receive {bytes_text(plan.lower_bound_bytes)}")
     largest = max(plan.source.block_bytes(), plan.target.block_bytes())
     if plan.received_bytes and whole > largest:

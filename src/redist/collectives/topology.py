@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, assert_never
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, assert_never, get_args
 
 import numpy as np
 
 from redist.collectives.bijection import senders
+from redist.collectives.copies import FREE, Copies, copy_seconds
 from redist.collectives.cost import received
 from redist.collectives.steps import (
     AllGather,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from redist.types.mesh import Mesh, SubAxis
 
 __all__ = [
+    "KINDS",
     "PRESETS",
     "UNIFORM",
     "Group",
@@ -47,7 +51,8 @@ __all__ = [
     "step_seconds",
 ]
 
-Kind = Literal["local", "switch", "ring", "torus"]
+Kind = Literal["local", "switch", "ring", "torus", "memory"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +61,37 @@ class Link:
 
     `latency` is seconds per step, `peer_latency` seconds per step and other participant, `bandwidth`
     bytes per second and device. On a ring or torus an all-to-all in a group of k crosses k/4 links on
-    average, in both directions (arXiv 2112.01075 and the literature on ring collectives).
+    average, in both directions (arXiv 2112.01075 and the literature on ring collectives). Devices that
+    share one memory copy what they keep as well as what they receive. `exchange_slowdown` is how many times
+    longer bytes take in an all-to-all than in other collectives.
     """
 
     latency: float = 0.0
     bandwidth: float = 1e10
     kind: Kind = "switch"
     peer_latency: float = 0.0
+    exchange_slowdown: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.bandwidth <= 0 or self.latency < 0 or self.peer_latency < 0:
+        if self.kind not in KINDS:
+            raise LayoutError(f"unknown kind of link {self.kind!r}; use one of {', '.join(KINDS)}")
+        if not self.bandwidth > 0 or self.latency < 0 or self.peer_latency < 0 or not self.exchange_slowdown > 0:
             raise LayoutError(
-                f"a link has a positive bandwidth and latencies of at least 0, got bandwidth={self.bandwidth}, "
-                f"latency={self.latency}, peer_latency={self.peer_latency}"
+                "a link has a positive bandwidth and exchange slowdown and latencies of at least 0, got "
+                f"bandwidth={self.bandwidth}, latency={self.latency}, peer_latency={self.peer_latency}, "
+                f"exchange_slowdown={self.exchange_slowdown}"
             )
 
     def exchange_factor(self, count: int) -> float:
         """How much longer an all-to-all of `count` devices takes than its bytes over the bandwidth."""
         if self.kind in ("ring", "torus") and count > 1:
-            return max(1.0, count / 4 / (1 - 1 / count))
-        return 1.0
+            return max(1.0, count / 4 / (1 - 1 / count)) * self.exchange_slowdown
+        return self.exchange_slowdown
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Topology:
-    """A link per mesh axis, `default` for axes that are not named.
+    """A link per mesh axis, `default` for axes that are not named, and what copies on a device cost.
 
     The default topology is uniform without latency: plans are compared by bytes, then by steps.
     """
@@ -88,16 +99,32 @@ class Topology:
     name: str
     links: tuple[tuple[str, Link], ...]
     default: Link
+    copies: Copies
 
     def __init__(
         self,
         name: str = "uniform",
         links: Mapping[str, Link] | Iterable[tuple[str, Link]] = (),
         default: Link = Link(),
+        copies: Copies = FREE,
     ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "links", tuple(pairs_of(links)))
         object.__setattr__(self, "default", default)
+        object.__setattr__(self, "copies", copies)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Topology:
+        """Read a file that `redist calibrate` made. Raises OSError, ParseError."""
+        from redist.collectives.topology_json import read_topology
+
+        return read_topology(Path(path).read_text(encoding="utf-8"))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a file that `load` reads. Raises OSError."""
+        from redist.collectives.topology_json import write_topology
+
+        Path(path).write_text(write_topology(self), encoding="utf-8")
 
     def link(self, axis: str) -> Link:
         """The link along a mesh axis."""
@@ -105,10 +132,13 @@ class Topology:
 
     def bytes_only(self, mesh: Mesh) -> bool:
         """Whether all axes of the mesh are alike and without latency, so that bytes alone count."""
+        if not self.copies.free:
+            return False
         links = {self.link(name) for name, size in mesh.axes if size > 1}
-        return all(link.latency == link.peer_latency == 0 and link.kind in ("local", "switch") for link in links) and (
-            len({link.bandwidth for link in links}) <= 1
-        )
+        return all(
+            link.latency == link.peer_latency == 0 and link.kind in ("local", "switch") and link.exchange_slowdown == 1
+            for link in links
+        ) and (len({link.bandwidth for link in links}) <= 1)
 
 
 UNIFORM = Topology()
@@ -135,13 +165,23 @@ def _torus(mesh: Mesh) -> Topology:
     return Topology(f"torus-{len(mesh.axes)}d", default=_ICI)
 
 
+def _one_process(mesh: Mesh) -> Topology:
+    """Devices that one process emulates, as JAX does on CPU: they share its memory and its cores, so that all
+    costs grow with their number. Ratios as calibrated with JAX 0.10 on 4, 8 and 16 devices."""
+    n = mesh.size
+    link = Link(5e-6 * n, 2.4e10 / n, "memory", 1e-6 * n, exchange_slowdown=3.2)
+    return Topology("one-process", default=link, copies=Copies(1.6e10 / n, 4e-10 * n))
+
+
 PRESETS: Mapping[str, Callable[[Mesh], Topology]] = {
     "uniform": lambda _: UNIFORM,
     "one-host": _one_host,
     "nodes-of-8": _nodes_of_8,
     "torus": _torus,
+    "one-process": _one_process,
 }
-"""Topologies by name, made for a mesh: one host; nodes of 8 on a slow network; a TPU torus, an axis a ring."""
+"""Topologies by name, made for a mesh: one host; nodes of 8 on a slow network; a TPU torus, an axis a ring;
+devices that one process emulates."""
 
 Group = tuple[tuple[Link, int], ...]
 """Link and number of participants along each axis that a collective's group spans."""
@@ -162,7 +202,13 @@ def gather_seconds(group: Group, size: float) -> float:
     for link, count in _slowest_first(group):
         seconds += size * (1 - 1 / count) / link.bandwidth
         size /= count
-    return seconds
+    return seconds + _kept_seconds(group, size)
+
+
+def _kept_seconds(group: Group, size: float) -> float:
+    """Of what a device keeps of its own: a copy where memory is shared."""
+    link = max((link for link, _ in group), key=lambda link: link.bandwidth)
+    return size / link.bandwidth if link.kind == "memory" else 0.0
 
 
 def exchange_seconds(group: Group, size: float) -> float:
@@ -171,7 +217,7 @@ def exchange_seconds(group: Group, size: float) -> float:
     for link, count in _slowest_first(group):
         seconds += size * (1 - 1 / count) * link.exchange_factor(count) / link.bandwidth
         size /= count
-    return seconds
+    return seconds + _kept_seconds(group, size)
 
 
 def move_seconds(group: Group, size: float) -> float:
@@ -183,6 +229,10 @@ def move_seconds(group: Group, size: float) -> float:
 
 def step_seconds(step: Step, before: Layout, topology: Topology) -> float:
     """Projected seconds of one step: latency, and the busiest device's bytes over the bandwidths."""
+    return _link_seconds(step, before, topology) + copy_seconds(step, before, topology.copies)
+
+
+def _link_seconds(step: Step, before: Layout, topology: Topology) -> float:
     size = received(step, before) * before.itemsize
     if isinstance(step, Slice) or (size == 0 and not isinstance(step, Chunk)):
         return 0.0

@@ -216,7 +216,7 @@ def _whole_axes(setting: _Setting) -> Iterator[Candidate]:
 def _by_seconds(setting: _Setting, topology: Topology, best: Route | None) -> Iterator[Candidate]:
     problem, alignment = setting.problem, setting.alignment
     names = tuple(alignment.axes([d])[0].axis for d in range(len(problem.sizes)))
-    prices = Prices(names, tuple(map(topology.link, names)), setting.src.itemsize)
+    prices = Prices(names, tuple(map(topology.link, names)), setting.src.itemsize, topology.copies)
     start = TimedRoute(best.slices, best.middle, best.stages) if best else None
     route, bound = fastest_route(problem, prices, start)
     if route is not None and (steps := setting.steps(route)) is not None:

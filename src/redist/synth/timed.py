@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from redist.collectives.copies import FREE, Copies, place_seconds, repacking_seconds, slice_seconds
 from redist.collectives.topology import Group, Link, exchange_seconds, gather_seconds, move_seconds
 from redist.synth.problem import AllToAllMove, Lists, Middle, PermuteMove, Problem, TimedRoute, appended, apply
 from redist.synth.realise import digit_bijection
@@ -32,6 +33,7 @@ class Prices:
     axes: tuple[str, ...]
     links: tuple[Link, ...]
     itemsize: int
+    copies: Copies = FREE
 
     def group(self, problem: Problem, digits: Sequence[int]) -> Group:
         """What a group over these digits spans along each axis."""
@@ -46,29 +48,59 @@ class Prices:
         match move:
             case AllToAllMove(moves):
                 digits = [d for part, _, _ in moves for d in part]
-                return exchange_seconds(self.group(problem, digits), block * self.itemsize)
+                return exchange_seconds(self.group(problem, digits), block * self.itemsize) + self._repacking(
+                    problem, lists, move
+                )
             case PermuteMove(after):
                 changed = digit_bijection(problem, lists, after)
                 digits = [d for a, b in changed if a != b for d in a]
                 return move_seconds(self.group(problem, digits), block * self.itemsize) if digits else 0.0
 
-    def gather(self, problem: Problem, digits: Sequence[int], gathered: int) -> float:
-        """Seconds of an all-gather that makes blocks of so many elements."""
-        return gather_seconds(self.group(problem, digits), gathered * self.itemsize)
+    def gather(self, problem: Problem, lists: Lists, stage: Lists, gathered: int) -> float:
+        """Seconds of an all-gather of these digits that makes blocks of so many elements."""
+        digits = [d for part in stage for d in part]
+        moved = gather_seconds(self.group(problem, digits), gathered * self.itemsize)
+        if self.copies.free:
+            return moved
+        return moved + place_seconds(
+            self.copies, _lengths(problem, lists), list(map(problem.count, stage)), self.itemsize
+        )
+
+    def slicing(self, problem: Problem, added: Lists) -> float:
+        """Seconds of keeping a part of the source's blocks."""
+        if self.copies.free:
+            return 0.0
+        lengths = _lengths(problem, problem.source)
+        return slice_seconds(self.copies, lengths, list(map(problem.count, added)), self.itemsize)
+
+    def _repacking(self, problem: Problem, lists: Lists, move: AllToAllMove) -> float:
+        """Seconds of cutting blocks into what each receiver gets, and of joining what comes."""
+        if self.copies.free:
+            return 0.0
+        gained, lost = [1] * len(lists), [1] * len(lists)
+        for digits, i, j in move.moves:
+            lost[i] *= problem.count(digits)
+            gained[j] *= problem.count(digits)
+        return repacking_seconds(self.copies, _lengths(problem, lists), gained, lost, self.itemsize)
+
+
+def _lengths(problem: Problem, lists: Lists) -> list[int]:
+    """Elements of a block along each dimension."""
+    return [size // problem.count(digits) for size, digits in zip(problem.shape, lists, strict=True)]
 
 
 def route_seconds(problem: Problem, prices: Prices, route: TimedRoute) -> tuple[float, int]:
     """(projected seconds, communication steps) of a route."""
     lists = appended(problem.source, route.slices)
     block = problem.block(lists)
-    seconds = 0.0
+    seconds = prices.slicing(problem, route.slices)
     for move in route.middle:
         seconds += prices.move(problem, lists, move, block)
         lists = apply(move, lists)
     for stage in route.stages:
-        digits = [d for part in stage for d in part]
-        block *= problem.count(digits)
-        seconds += prices.gather(problem, digits, block)
+        block *= math.prod(map(problem.count, stage))
+        seconds += prices.gather(problem, lists, stage, block)
+        lists = tuple(part[: len(part) - len(gone)] for part, gone in zip(lists, stage, strict=True))
     return seconds, len(route.middle) + len(route.stages)
 
 
@@ -90,9 +122,10 @@ def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> 
     queue: list[tuple[float, int, int, int, float, _Node]] = []
     for added in itertools.islice(slicings(problem), _SLICINGS):
         lists = appended(problem.source, added)
-        ahead = bound.remaining(lists)
+        paid = prices.slicing(problem, added)
+        ahead = paid + bound.remaining(lists)
         if _before((ahead, 0), limit):
-            queue.append((ahead, 0, next(order), 0, 0.0, _Node(lists, added, (), ())))
+            queue.append((ahead, 0, next(order), 0, paid, _Node(lists, added, (), ())))
     heapq.heapify(queue)
     cheapest: dict[tuple[Lists, bool], tuple[float, int]] = {}
     expansions = 0
@@ -150,7 +183,7 @@ def _successors(
             kept = tuple(part[: len(part) - n] for part, n in zip(lists, lengths, strict=True))
             yield (
                 replace(node, lists=kept, stages=(*node.stages, stage)),
-                prices.gather(problem, digits, made),
+                prices.gather(problem, lists, stage, made),
                 2,
             )
 
@@ -201,32 +234,54 @@ class _Bound:
     beside: int
     slow_pace: float
     fast_pace: float
+    exchange_pace: float
     latency: float
+    shared: bool
 
     @staticmethod
     def of(problem: Problem, prices: Prices) -> _Bound:
-        used = [link for d, link in enumerate(prices.links) if d not in problem.held] or [Link()]
-        slowest, fastest = min(link.bandwidth for link in used), max(link.bandwidth for link in used)
+        used = [d for d in range(len(prices.links)) if d not in problem.held]
+        links = [prices.links[d] for d in used] or [Link()]
+        slowest, fastest = min(link.bandwidth for link in links), max(link.bandwidth for link in links)
         slow = frozenset(d for d, link in enumerate(prices.links) if link.bandwidth == slowest < fastest)
+        shared = all(link.kind == "memory" for link in links)
+        item = prices.itemsize
+        per_item = (
+            exchange_seconds(((replace(prices.links[d], latency=0.0, peer_latency=0.0), problem.sizes[d]),), item)
+            for d in used
+        )
+        # Of the two dimensions between which an all-to-all moves, one is not the first, and is packed or unpacked.
+        copied = (
+            item / prices.copies.bandwidth if problem.shape and problem.shape[0] > math.prod(problem.sizes) else 0.0
+        )
         return _Bound(
             problem,
             problem.block(problem.target),
             slow,
             problem.count(d for d in range(len(prices.links)) if d not in slow),
-            prices.itemsize / slowest,
-            prices.itemsize / fastest,
-            min(link.latency + link.peer_latency for link in used),
+            item / slowest,
+            item / fastest,
+            min(per_item, default=0.0) + copied,
+            min(link.latency + link.peer_latency for link in links),
+            shared,
         )
 
     def remaining(self, lists: Lists) -> float:
         """Seconds that moves and gathers still take at least."""
-        if lists == self.problem.target:
+        problem = self.problem
+        if lists == problem.target:
             return 0.0
-        block = self.problem.block(lists)
-        moves = still_to_move(self.problem, lists, block)
-        total = max(0, moves + self.target_block - block)
-        slow = min(total, self._from_outside(lists)) if self.slow else 0
-        return self.latency + slow * self.slow_pace + (total - slow) * self.fast_pace
+        block = problem.block(lists)
+        moves = still_to_move(problem, lists, block)
+        gathered = max(0, self.target_block - block)
+        slow = min(max(0, moves + gathered), self._from_outside(lists)) if self.slow else 0
+        seconds = slow * self.slow_pace + max(0, moves + gathered - slow) * self.fast_pace
+        if any(problem.count(a) % problem.count(b) for a, b in zip(lists, problem.target, strict=True)):
+            # Neither a permute nor a gather changes which dimensions are cut: an all-to-all has to.
+            seconds = max(seconds, block * self.exchange_pace + gathered * self.fast_pace)
+        if gathered and self.shared:
+            seconds += block * self.fast_pace
+        return seconds + self.latency * max(1, (moves > 0) + (gathered > 0))
 
     def _from_outside(self, lists: Lists) -> int:
         """Elements that enter the devices at one place on the slow axes, per device: of what these devices

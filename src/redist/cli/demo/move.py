@@ -15,6 +15,7 @@ from redist.cli.demo.gpt2 import Leaf, expected_bits
 from redist.cli.demo.xla import collectives
 from redist.cli.on_jax import compiled_plan, load_jax
 from redist.collectives import Plan
+from redist.collectives.backends.jax.machine import default_topology
 from redist.collectives.cost import received_by_device
 from redist.collectives.explain import describe
 from redist.errors import ProofError
@@ -67,7 +68,9 @@ def movers(leaves: Iterable[Leaf]) -> Iterator[Mover]:
 
     for _, group in groupby(sorted(leaves, key=key), key=key):
         same = tuple(group)
-        plan = synthesize(same[0].source, same[0].target, backend="jax")
+        plan = synthesize(
+            same[0].source, same[0].target, topology=default_topology(same[0].source.mesh), backend="jax"
+        )
         yield Mover(same, plan, compiled_plan(plan), _compiled_by_xla(same[0]))
 
 

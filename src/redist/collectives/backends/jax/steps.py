@@ -94,9 +94,18 @@ def _all_gather(moves: Moves, frame: Frame, block: Any) -> Any:
     return _joined(moves, order, lax.all_gather(block, frame.axes, axis_index_groups=groups, axis=0, tiled=False))
 
 
+_FEW = 64
+"""Pieces that are named one by one; more would make long programs."""
+
+
 def _split(moves: Moves, block: Any) -> Any:
     """The pieces of a block by receiver on a leading dimension: its index over the digits that dimensions
     gain, those of the first dimension major."""
+    cut = [j for j, added in enumerate(moves.added) if added]
+    if len(cut) == 1 and (parts := moves.count(moves.added[cut[0]])) <= _FEW and math.prod(block.shape[: cut[0]]) > 1:
+        # XLA's CPU copies slices faster than it transposes them.
+        length = block.shape[cut[0]] // parts
+        return jnp.stack([lax.slice_in_dim(block, p * length, (p + 1) * length, axis=cut[0]) for p in range(parts)])
     shape: list[int] = []
     front: list[int] = []
     rest: list[int] = []
@@ -113,7 +122,14 @@ def _split(moves: Moves, block: Any) -> Any:
 def _joined(moves: Moves, order: Sequence[int], pieces: Any) -> Any:
     """A block from the pieces of its group on a leading dimension, by index over the digits `order`: each
     digit becomes the place of the piece in the dimension that it leaves."""
-    split = pieces.reshape([*(moves.sizes[d] for d in order), *pieces.shape[1:]])
+    sizes = [moves.sizes[d] for d in order]
+    joined = [i for i, dropped in enumerate(moves.dropped) if dropped]
+    if len(joined) == 1 and len(pieces) <= _FEW and math.prod(pieces.shape[1 : 1 + joined[0]]) > 1:
+        # XLA's CPU copies pieces side by side faster than it transposes them.
+        turned = [order.index(d) for d in moves.dropped[joined[0]]]
+        places = np.arange(len(pieces)).reshape(sizes).transpose(turned).ravel()
+        return jnp.concatenate([pieces[int(p)] for p in places], axis=joined[0])
+    split = pieces.reshape([*sizes, *pieces.shape[1:]])
     placed: list[int] = []
     shape: list[int] = []
     for i, dropped in enumerate(moves.dropped):
