@@ -14,7 +14,7 @@ import pytest
 from redist.collectives import Link, Topology
 from redist.collectives.steps import op_name
 from redist.collectives.topology import step_seconds
-from redist.synth import synthesize
+from redist.synth.planner import UNIFORM_STEPS, synthesize
 from redist.types import Layout, Mesh, SubAxis
 
 _PRIMES = (2, 3, 5, 7, 11, 13)
@@ -24,10 +24,7 @@ _LATENCY = Topology("latency", {}, Link(latency=1.0, bandwidth=1e10))
 _ONLY_SLOW = Topology("counts the slow axis", {"a": Link(bandwidth=1.0)}, Link(bandwidth=1e30))
 
 MESHES = [
-    sizes
-    for length in range(1, 5)
-    for sizes in itertools.product(_PRIMES, repeat=length)
-    if math.prod(sizes) <= 16
+    sizes for length in range(1, 5) for sizes in itertools.product(_PRIMES, repeat=length) if math.prod(sizes) <= 16
 ]
 PAIRS = 20_000
 
@@ -68,7 +65,9 @@ class Family:
                 if bound not in costs:
                     costs[bound] = self.brute.costs(source, bound)
                 best, steps = costs[bound][target]
-                plan = synthesize(self.layouts[source], self.layouts[target], topology=self.topology)
+                plan = synthesize(
+                    self.layouts[source], self.layouts[target], topology=self.topology, steps=UNIFORM_STEPS
+                )
                 bytes_only = self.topology.bytes_only(self.mesh)
                 ours = plan.received_bytes / 4 if bytes_only else plan.seconds
                 same = ours == pytest.approx(float(best), rel=1e-9, abs=1e-15)
@@ -110,7 +109,7 @@ def test_fewest_bytes_over_the_slow_axis(sizes: tuple[int, ...], oracle: Any) ->
             if source != target:
                 if bound not in costs:
                     costs[bound] = brute.costs(source, bound)
-                plan = synthesize(layouts[source], layouts[target], topology=_SLOW)
+                plan = synthesize(layouts[source], layouts[target], topology=_SLOW, steps=UNIFORM_STEPS)
                 slow = sum(step_seconds(s, at, _ONLY_SLOW) for s, at in zip(plan.steps, plan.layouts, strict=False)) / 4
                 if slow != pytest.approx(float(costs[bound][target][0])):
                     wrong.append(f"{plan.source} -> {plan.target}: {slow} against {costs[bound][target][0]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 from functools import partial
@@ -12,7 +13,8 @@ import pytest
 from redist.collectives import Link, Topology
 from redist.collectives.copies import Copies
 from redist.collectives.steps import op_name
-from redist.synth import synthesize
+from redist.synth.planner import UNIFORM_STEPS, synthesize
+from redist.testing import all_layouts
 from redist.types import Layout, Mesh, SubAxis
 
 _UNIFORM = Topology()
@@ -71,7 +73,7 @@ def _compare(family: Any, topology: Topology, oracle: Any) -> None:
             if bound not in costs:
                 costs[bound] = brute.costs(source, bound)
             seconds, steps = costs[bound][target]
-            plan = synthesize(layouts[source], layouts[target], topology=topology)
+            plan = synthesize(layouts[source], layouts[target], topology=topology, steps=UNIFORM_STEPS)
             same = plan.seconds == pytest.approx(float(seconds), rel=1e-9, abs=1e-15)
             if not same or plan.communication_steps != steps or not plan.optimal:
                 wrong.append(f"{plan.source} -> {plan.target}: {plan.seconds} against {float(seconds)}, {steps} steps")
@@ -104,9 +106,66 @@ def test_slow_links_are_spared() -> None:
     next door. x[0.25 of the array] in 2 steps instead of all of it in one."""
     mesh = Mesh.parse("x=2,y=4")
     source, target = Layout.parse("[64{x}, 64]", mesh), Layout.parse("[64, 64]", mesh)
-    plain, sparing = synthesize(source, target), synthesize(source, target, topology=_SLOW_X)
+    plain, sparing = synthesize(source, target), synthesize(source, target, topology=_SLOW_X, steps=UNIFORM_STEPS)
     assert [op_name(step) for step in plain.steps] == ["all_gather"]
     assert [op_name(step) for step in sparing.steps] == ["slice", "all_gather", "all_gather"]
     crossing = sparing.step_received_bytes[1]
     assert crossing * 4 == plain.received_bytes
     assert sparing.seconds < plain.received_bytes / 1e9 / 2
+
+
+def _exchange_seconds(source: Layout, target: Layout, topology: Topology, native: bool) -> float:
+    """Element by element: of the devices that hold one, that with the receiver's own coordinates on the axes
+    that do not shard sends it, over the slowest axis on which they differ."""
+    mesh = source.mesh
+    places = list(itertools.product(*map(range, mesh.sizes)))
+    sharding = {axis.axis for dim in source.dims for axis in dim.axes}
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for device in range(mesh.size):
+        for at in itertools.product(*(range(s.start, s.stop) for s in source.box(device))):
+            holders.setdefault(at, []).append(device)
+    worst = 0.0
+    for receiver in range(mesh.size):
+        seconds, links = 0.0, dict[int, Link]()
+        for at in itertools.product(*(range(s.start, s.stop) for s in target.box(receiver))):
+            (sender,) = (
+                d
+                for d in holders[at]
+                if all(places[d][n] == places[receiver][n] for n, name in enumerate(mesh.names) if name not in sharding)
+            )
+            if sender != receiver:
+                crossed = [n for n in range(len(mesh.names)) if places[sender][n] != places[receiver][n]]
+                link = min((topology.link(mesh.names[n]) for n in crossed), key=lambda link: link.bandwidth)
+                links[sender] = link
+                seconds += source.itemsize / link.bandwidth
+        if links:
+            each = [link.latency + link.peer_latency for link in links.values()]
+            once = max(link.latency for link in links.values()) + sum(link.peer_latency for link in links.values())
+            seconds += once if native else sum(each)
+        worst = max(worst, seconds)
+    return worst
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_an_exchange_is_chosen_where_it_is_faster(backend: str) -> None:
+    """Under latencies that make it sometimes so, and never on a tie; the plan says why."""
+    mesh = Mesh({"x": 2, "y": 4})
+    topology = Topology(
+        "two nodes", {"x": Link(3e-8, 1e9, peer_latency=1e-8), "y": Link(2e-8, 1e10, peer_latency=1e-8)}
+    )
+    layouts = list(all_layouts(mesh, rank=2, shape=(16, 16)))
+    rng = random.Random(5)
+    chosen = 0
+    for _ in range(80):
+        source, target = rng.choice(layouts), rng.choice(layouts)
+        plan = synthesize(source, target, topology=topology, backend=backend)
+        uniform = synthesize(source, target, topology=topology, backend=backend, steps=UNIFORM_STEPS)
+        exchange = _exchange_seconds(source, target, topology, native=backend == "numpy")
+        assert plan.seconds == pytest.approx(min(uniform.seconds, exchange), rel=1e-9), (source, target)
+        if [op_name(step) for step in plan.steps] == ["exchange"]:
+            assert exchange < uniform.seconds
+            assert "an exchange, because uniform collectives would take" in plan.explain()
+            chosen += 1
+        else:
+            assert exchange >= uniform.seconds * (1 - 1e-9), (source, target)
+    assert 5 < chosen < 75

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from redist.types.layout import Layout
 
-__all__ = ["Live", "busiest", "communications", "live", "received", "received_by_device", "varies"]
+__all__ = ["Live", "busiest", "communications", "largest_block", "live", "received", "received_by_device", "varies"]
 
 
 @lru_cache(maxsize=8192)
@@ -196,6 +196,27 @@ def _same_contribution(before: Layout, target: Layout) -> bool:
     if before.mesh.count(before.partial_axes) == 1:
         return True
     return before.mesh == target.mesh and before.partial_axes == target.partial_axes
+
+
+def largest_block(steps: Sequence[Step], before: Layout, parts: tuple[tuple[int, int], ...] = ()) -> int:
+    """Bytes of the largest block that steps pass through, the one before them among them.
+
+    `parts` are the (dimension, count) of the chunks around the steps; a block counts as its longest part.
+    """
+    largest = _part_bytes(before, parts)
+    for step in steps:
+        if isinstance(step, Chunk):
+            largest = max(largest, largest_block(step.steps, before, (*parts, (step.dim, step.parts))))
+        before = after(step, before)
+        largest = max(largest, _part_bytes(before, parts))
+    return largest
+
+
+def _part_bytes(layout: Layout, parts: tuple[tuple[int, int], ...]) -> int:
+    lengths = list(layout.block_shape())
+    for i, count in parts:
+        lengths[i] = -(-lengths[i] // count)
+    return math.prod(lengths) * layout.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redist.types.layout import Layout
     from redist.types.mesh import SubAxis
 
-__all__ = ["bytes_text", "describe", "explain"]
+__all__ = ["bytes_text", "describe", "explain", "seconds_text"]
 
 
 def bytes_text(count: int) -> str:
@@ -164,6 +164,9 @@ def _totals(plan: Plan) -> list[str]:
         f"largest block {bytes_text(largest)}, {within} the bound of {bytes_text(bound)}; "
         f"live peak {bytes_text(plan.peak_bytes)}{stated}"
     )
+    topology = plan.options.topology
+    if not topology.bytes_only(plan.source.mesh):
+        lines.append(f"projected {seconds_text(plan.seconds)} under topology {topology.name}")
     return lines
 
 
@@ -174,10 +177,7 @@ def _reasons(plan: Plan) -> list[str]:
         return []
     whole = math.prod(plan.source.shape) * plan.source.itemsize
     lines: list[str] = []
-    topology = plan.options.topology
-    timed = not topology.bytes_only(plan.source.mesh)
-    if timed:
-        lines.append(f"projected {seconds_text(plan.seconds)} under topology {topology.name}")
+    timed = not plan.options.topology.bytes_only(plan.source.mesh)
     if timed or plan.received_bytes > plan.lower_bound_bytes:
         if plan.options.optimal:
             what = "faster" if timed else "cheaper"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from redist.collectives.cost import busiest, communications, live, received
+from redist.collectives.cost import busiest, communications, largest_block, live, received
 from redist.collectives.profile import profile_of
 from redist.collectives.steps import Step
 from redist.collectives.topology import UNIFORM, Topology, step_seconds
@@ -107,8 +107,9 @@ class Plan:
 
     @property
     def largest_block_bytes(self) -> int:
-        """The largest block that the plan passes through (the block bound is about this)."""
-        return max(layout.block_bytes() for layout in self.layouts)
+        """The largest block that the plan passes through (the block bound is about this); of what runs in
+        chunks, the largest part of a block."""
+        return self._once("largest_block", lambda: largest_block(self.steps, self.source))
 
     @property
     def block_bound_bytes(self) -> int:
@@ -118,10 +119,11 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Projected time under the plan's topology."""
+        native = profile_of(self.options.backend).native_exchange
         return self._once(
             "seconds",
             lambda: sum(
-                step_seconds(step, before, self.options.topology)
+                step_seconds(step, before, self.options.topology, native)
                 for step, before in zip(self.steps, self.layouts, strict=False)
             ),
         )

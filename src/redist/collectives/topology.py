@@ -19,6 +19,7 @@ import numpy as np
 from redist.collectives.bijection import senders
 from redist.collectives.copies import FREE, Copies, copy_seconds
 from redist.collectives.cost import received
+from redist.collectives.exchange_cost import MOST_DEVICES, exchange_step_seconds
 from redist.collectives.steps import (
     AllGather,
     AllReduce,
@@ -227,12 +228,15 @@ def move_seconds(group: Group, size: float) -> float:
     return max(link.latency + link.peer_latency for link, _ in group) + size * hops / link.bandwidth
 
 
-def step_seconds(step: Step, before: Layout, topology: Topology) -> float:
-    """Projected seconds of one step: latency, and the busiest device's bytes over the bandwidths."""
-    return _link_seconds(step, before, topology) + copy_seconds(step, before, topology.copies)
+def step_seconds(step: Step, before: Layout, topology: Topology, native_exchange: bool = True) -> float:
+    """Projected seconds of one step: latency, and the busiest device's bytes over the bandwidths.
+
+    `native_exchange`: the backend has one call for the messages of an exchange.
+    """
+    return _link_seconds(step, before, topology, native_exchange) + copy_seconds(step, before, topology.copies)
 
 
-def _link_seconds(step: Step, before: Layout, topology: Topology) -> float:
+def _link_seconds(step: Step, before: Layout, topology: Topology, native_exchange: bool) -> float:
     size = received(step, before) * before.itemsize
     if isinstance(step, Slice) or (size == 0 and not isinstance(step, Chunk)):
         return 0.0
@@ -251,6 +255,8 @@ def _link_seconds(step: Step, before: Layout, topology: Topology) -> float:
             return exchange_seconds(group, before.block_bytes())
         case Permute():
             return move_seconds(_changed(step, before, topology), size)
+        case Exchange() if max(before.mesh.size, step.layout.mesh.size) <= MOST_DEVICES:
+            return exchange_step_seconds(step, before, topology, native_exchange)
         case Exchange():
             used = [(topology.link(name), count) for name, count in before.mesh.axes if count > 1]
             slowest = _slowest_first(tuple(used))[0][0] if used else topology.default
@@ -258,7 +264,7 @@ def _link_seconds(step: Step, before: Layout, topology: Topology) -> float:
         case Chunk(_, parts, steps):
             total = 0.0
             for inner in steps:
-                whole = step_seconds(inner, before, topology)
+                whole = step_seconds(inner, before, topology, native_exchange)
                 fixed = _fixed_seconds(inner, before, topology)
                 total += whole + (parts - 1) * fixed
                 before = after(inner, before)

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from redist.collectives.cost import live
 from redist.collectives.plan import Plan
+from redist.collectives.profile import profile_of
 from redist.collectives.steps import Chunk, Step
 from redist.collectives.typing import after
 from redist.errors import TypingError
 from redist.types.layout import Layout
 
-__all__ = ["chunkings", "fitting"]
+__all__ = ["chunkings", "fitting", "within_default"]
+
+
+def within_default(plan: Plan) -> bool:
+    """Whether the live peak is at most source + target + the larger of them + the largest staging.
+
+    Even blocks keep it in normal form: what moves is no larger than the target. Uneven ones may not, such as
+    a dimension of size 1 that is cut, whose blocks stay whole until it is joined again.
+    """
+    profile = profile_of(plan.options.backend)
+    pairs = zip(plan.steps, plan.layouts, strict=False)
+    staged = max((live(step, before, profile).staging_bytes for step, before in pairs), default=0)
+    return plan.peak_bytes <= plan.source.block_bytes() + plan.target.block_bytes() + plan.block_bound_bytes + staged
 
 
 def fitting(plans: Iterable[Plan], limit: int) -> tuple[list[Plan], int | None]:

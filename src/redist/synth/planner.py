@@ -7,13 +7,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from redist.collectives.exchange_cost import MOST_DEVICES
+from redist.collectives.explain import seconds_text
 from redist.collectives.plan import Options, Plan
 from redist.collectives.profile import profile_of
 from redist.collectives.steps import op_name
 from redist.collectives.topology import UNIFORM, Topology
 from redist.errors import InfeasibleError, LayoutError, TypingError
 from redist.synth.candidates import Candidate, exchanges, in_normal_form, uniform_candidates
-from redist.synth.memory import chunkings, fitting
+from redist.synth.memory import chunkings, fitting, within_default
 from redist.types.bounds import require_same_array
 from redist.types.layout import Layout
 
@@ -32,7 +34,8 @@ def synthesize(
     backend: str = "numpy",
     donate: bool = False,
 ) -> Plan:
-    """The cheapest plan that turns `src` into `dst`, inside the block bound.
+    """The cheapest plan that turns `src` into `dst`, inside the block bound and, without a `memory_limit`,
+    the default bound of the live peak.
 
     Cheapest by projected seconds under `topology` (by default bytes received by the busiest device),
     then by communication steps; `plan.optimal` says whether no plan of such steps in normal form (slices,
@@ -91,6 +94,8 @@ def _synthesize(
         plans = [Plan(src, dst, (), replace(options, optimal=True, gap=1.0))]
     else:
         plans = _plans(src, dst, topology, allowed, options)
+    if allowed is None and plans and _exchange_competes(src, dst, topology):
+        plans = [*plans, *_faster_exchanges(src, dst, options, min(plans, key=_price))]
     smallest: int | None = None
     if memory_limit is not None:
         plans, smallest = fitting(plans, memory_limit)
@@ -102,6 +107,26 @@ def _synthesize(
     if not plans:
         raise _infeasible(src, dst, options, allowed, smallest)
     return min(plans, key=_price)
+
+
+def _faster_exchanges(src: Layout, dst: Layout, options: Options, uniform: Plan) -> list[Plan]:
+    """Exchanges that take less time than the best plan of uniform collectives; a tie goes to the latter."""
+    note = f"an exchange, because uniform collectives would take {seconds_text(uniform.seconds)}"
+    return [
+        replace(plan, options=replace(plan.options, notes=(note,)))
+        for plan in _exchange_plans(src, dst, options)
+        if plan.seconds < uniform.seconds * (1 - 1e-9)
+    ]
+
+
+def _exchange_competes(src: Layout, dst: Layout, topology: Topology) -> bool:
+    """Whether an exchange may be faster than uniform collectives: where more than bytes counts, on links
+    that are a network, and its messages are few enough to be priced one by one."""
+    return (
+        not topology.bytes_only(src.mesh)
+        and all(topology.link(name).kind != "memory" for name in src.mesh.names)
+        and max(src.mesh.size, dst.mesh.size) <= MOST_DEVICES
+    )
 
 
 def _infeasible(
@@ -134,11 +159,19 @@ def _plans(
     bounds = [one.bound for one in candidates if one.bound is not None]
     bound = max(bounds, default=None)
     plans = [_rated(Plan(src, dst, one.steps, options), bound) for one in candidates]
+    plans = _within(plans, options) or (plans if allowed else [])
     return plans + _exchange_plans(src, dst, options) if "exchange" in uniform else plans
 
 
 def _exchange_plans(src: Layout, dst: Layout, options: Options) -> list[Plan]:
-    return [_rated(Plan(src, dst, one.steps, options), None) for one in exchanges(src, dst) if _reaches(one, src, dst)]
+    found = [one.steps for one in exchanges(src, dst) if _reaches(one, src, dst)]
+    plans = [_rated(Plan(src, dst, steps, options), None) for steps in found]
+    return _within(plans, options) or plans
+
+
+def _within(plans: list[Plan], options: Options) -> list[Plan]:
+    """Those whose live peak keeps its default bound, where the caller states no limit."""
+    return [plan for plan in plans if options.memory_limit is not None or within_default(plan)]
 
 
 def _price(plan: Plan) -> tuple[float, int, int, int]:

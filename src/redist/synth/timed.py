@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from redist.collectives.copies import FREE, Copies, place_seconds, repacking_seconds, slice_seconds
 from redist.collectives.topology import Group, Link, exchange_seconds, gather_seconds, move_seconds
@@ -128,6 +129,7 @@ def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> 
             queue.append((ahead, 0, next(order), 0, paid, _Node(lists, added, (), ())))
     heapq.heapify(queue)
     cheapest: dict[tuple[Lists, bool], tuple[float, int]] = {}
+    rest: dict[Lists, float] = {}
     expansions = 0
     while queue:
         ahead, steps, _, phase, paid, node = heapq.heappop(queue)
@@ -145,9 +147,11 @@ def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> 
         for following, seconds, kind in _successors(problem, prices, node, phase, largest):
             cost = (paid + seconds, steps + 1)
             key = (following.lists, kind == 2)
-            if key in cheapest and cheapest[key] <= cost:
+            if (key in cheapest and cheapest[key] <= cost) or cost[0] > limit[0]:
                 continue
-            total = cost[0] + bound.remaining(following.lists)
+            if following.lists not in rest:
+                rest[following.lists] = bound.remaining(following.lists)
+            total = cost[0] + rest[following.lists]
             if _before((total, cost[1]), limit):
                 cheapest[key] = cost
                 heapq.heappush(queue, (total, cost[1], next(order), kind, cost[0], following))
@@ -167,25 +171,22 @@ def _successors(
     """(node after, seconds, phase) of every move and gather from a node."""
     lists, block = node.lists, problem.block(node.lists)
     if phase < 2:
+        same, seconds = frozenset[tuple[int, int, int]](), 0.0
         for move in all_to_alls(problem, lists, orders=True):
-            yield (
-                replace(node, lists=apply(move, lists), middle=(*node.middle, move)),
-                prices.move(problem, lists, move, block),
-                1,
-            )
+            moved = frozenset((d, i, j) for digits, i, j in move.moves for d in digits)
+            if moved != same:  # the order in which digits arrive, which comes next, costs nothing
+                same, seconds = moved, prices.move(problem, lists, move, block)
+            yield _Node(apply(move, lists), node.slices, (*node.middle, move), ()), seconds, 1
         for move in _permutes(problem, lists):
             seconds = prices.move(problem, lists, move, block)
-            yield replace(node, lists=apply(move, lists), middle=(*node.middle, move)), seconds, 1
+            yield _Node(move.lists, node.slices, (*node.middle, move), ()), seconds, 1
     for lengths in itertools.product(*(range(_surplus(a, b) + 1) for a, b in zip(lists, problem.target, strict=True))):
         stage = tuple(digits[len(digits) - n :] if n else () for digits, n in zip(lists, lengths, strict=True))
         digits = [d for part in stage for d in part]
         if digits and (made := block * problem.count(digits)) <= largest:
             kept = tuple(part[: len(part) - n] for part, n in zip(lists, lengths, strict=True))
-            yield (
-                replace(node, lists=kept, stages=(*node.stages, stage)),
-                prices.gather(problem, lists, stage, made),
-                2,
-            )
+            gathered = _Node(kept, node.slices, node.middle, (*node.stages, stage))
+            yield gathered, prices.gather(problem, lists, stage, made), 2
 
 
 def _surplus(digits: tuple[int, ...], wanted: tuple[int, ...]) -> int:
@@ -200,16 +201,17 @@ def _permutes(problem: Problem, lists: Lists) -> Iterator[PermuteMove]:
     if straight is not None and isinstance(move := straight.middle[0], PermuteMove) and move.lists != lists:
         yield move
     counts = tuple(map(problem.count, lists))
-    for arranged in _arrangements(problem, counts):
+    for arranged in _arrangements(problem.sizes, problem.held, counts):
         if arranged != lists:
             yield PermuteMove(arranged)
 
 
-def _arrangements(problem: Problem, counts: tuple[int, ...]) -> Iterator[Lists]:
+@lru_cache(maxsize=4096)
+def _arrangements(sizes: tuple[int, ...], held: frozenset[int], counts: tuple[int, ...]) -> tuple[Lists, ...]:
     """All lists with these block counts, where digits are few."""
-    usable = [d for d in range(len(problem.sizes)) if d not in problem.held]
+    usable = [d for d in range(len(sizes)) if d not in held]
     if len(usable) > 4:
-        return
+        return ()
 
     def place(i: int, left: tuple[int, ...]) -> Iterator[Lists]:
         if i == len(counts):
@@ -217,11 +219,11 @@ def _arrangements(problem: Problem, counts: tuple[int, ...]) -> Iterator[Lists]:
             return
         for length in range(len(left) + 1):
             for digits in itertools.permutations(left, length):
-                if problem.count(digits) == counts[i]:
+                if math.prod(sizes[d] for d in digits) == counts[i]:
                     for rest in place(i + 1, tuple(d for d in left if d not in digits)):
                         yield (digits, *rest)
 
-    yield from place(0, tuple(usable))
+    return tuple(place(0, tuple(usable)))
 
 
 @dataclass(frozen=True, slots=True)
