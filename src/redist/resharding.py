@@ -35,9 +35,11 @@ def reshard(
     meshes; inside jit on Auto meshes, where it is not part of the type, stating it makes the plan part of
     the traced program, and otherwise the plan is made when XLA has partitioned the program around it.
 
-    `memory_limit` bounds the live peak of each leaf's move in bytes per device (the source, the largest
-    step with its input and output, and what it needs beside); a resharding with too small a limit raises
-    InfeasibleError stating the smallest. `donate` gives up a concrete source's memory, which must not be
+    `memory_limit` bounds the live peak of the whole call in bytes per device: all sources that are still
+    needed, all results so far, and the step under way with its input, its output and what it needs beside.
+    The leaves of a tree then move one after another, in the order that needs least. Inside jit, where the
+    compiler orders them, it bounds the move of each leaf. Too small a limit raises InfeasibleError stating
+    the smallest. `donate` gives up a concrete source's memory, which must not be
     used afterwards. Outside jit, source and target may be on different devices.
 
     `topology` says what bytes cost on which axis of the source's mesh; by default all axes are alike, and

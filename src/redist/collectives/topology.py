@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from redist.types.mesh import Mesh, SubAxis
 
 __all__ = [
+    "HOST",
     "KINDS",
+    "NETWORK",
     "PRESETS",
     "UNIFORM",
     "Group",
@@ -144,13 +146,13 @@ class Topology:
 
 UNIFORM = Topology()
 
-_NETWORK = Link(latency=2e-5, bandwidth=1.25e9, peer_latency=1e-6)
-_HOST = Link(latency=2e-6, bandwidth=5e10, kind="local")
+NETWORK = Link(latency=2e-5, bandwidth=1.25e9, peer_latency=1e-6)
+HOST = Link(latency=2e-6, bandwidth=5e10, kind="local")
 _ICI = Link(latency=1e-6, bandwidth=4.5e10, kind="torus")
 
 
 def _one_host(_: Mesh) -> Topology:
-    return Topology("one-host", default=_HOST)
+    return Topology("one-host", default=HOST)
 
 
 def _nodes_of_8(mesh: Mesh) -> Topology:
@@ -158,7 +160,7 @@ def _nodes_of_8(mesh: Mesh) -> Topology:
     inside, links = 1, dict[str, Link]()
     for name, size in reversed(mesh.axes):
         inside *= size
-        links[name] = _HOST if inside <= 8 else _NETWORK
+        links[name] = HOST if inside <= 8 else NETWORK
     return Topology("nodes-of-8", links)
 
 

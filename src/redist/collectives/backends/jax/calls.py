@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from redist.collectives.backends.jax.arguments import (
     resolved,
     traced,
 )
+from redist.collectives.backends.jax.budget import Need, allotted
 from redist.collectives.backends.jax.execute import Executor, prepare
 from redist.collectives.backends.jax.modules import jax, jnp
 from redist.collectives.backends.jax.primitive import (
@@ -30,7 +31,7 @@ from redist.collectives.backends.jax.primitive import (
     sharding_of,
     staged,
 )
-from redist.errors import BackendError, LayoutError, RedistError
+from redist.errors import BackendError, InfeasibleError, LayoutError, RedistError
 from redist.types.layout import Layout
 
 if TYPE_CHECKING:
@@ -57,20 +58,74 @@ def reshard_tree(tree: Any, sharding: Any, source: Any, terms: Terms) -> Any:
     leaves, structure = jax.tree.flatten_with_path(tree)
     targets = paired(sharding, tree, "sharding")
     sources = [None] * len(leaves) if source is None else paired(source, tree, "source")
-    ready: list[Callable[[], Any]] = []
+    order = [(n, terms) for n in range(len(leaves))]
+    if terms.memory_limit is not None and len(leaves) > 1 and not any(traced(leaf) for _, leaf in leaves):
+        order = _ordered([leaf for _, leaf in leaves], targets, terms)
+    ready: list[tuple[int, Callable[[], Any]]] = []
     problems: list[tuple[str, RedistError]] = []
-    for (path, leaf), target, stated in zip(leaves, targets, sources, strict=True):
+    for n, allowed in order:
+        path, leaf = leaves[n]
         try:
-            ready.append(_ready(leaf, target, stated, terms))
+            ready.append((n, _ready(leaf, targets[n], sources[n], allowed)))
         except RedistError as error:
             problems.append((jax.tree_util.keystr(path), error))
     every(problems)
-    return jax.tree.unflatten(structure, [_finished(run()) if len(ready) > 1 else run() for run in ready])
+    made: list[Any] = [None] * len(leaves)
+    for n, run in ready:
+        made[n] = _finished(run(), terms) if len(ready) > 1 else run()
+    return jax.tree.unflatten(structure, made)
 
 
-def _finished(x: Any) -> Any:
-    """On CPU, programs in flight wait for one another's threads, and too many of them never end."""
-    return jax.block_until_ready(x) if not traced(x) and jax.default_backend() == "cpu" else x
+def _ordered(leaves: list[Any], targets: list[Any], terms: Terms) -> list[tuple[int, Terms]]:
+    """Which leaf moves when, and within which limit, so that all together keep the caller's. Leaves that are
+    no arrays, or that cannot move, are left to what checks them."""
+    assert terms.memory_limit is not None
+    moving: list[int] = []
+    needs: list[Need] = []
+    beside = 0
+    for n, (leaf, target) in enumerate(zip(leaves, targets, strict=True)):
+        try:
+            need = _need(leaf, resolved(target, "sharding"), terms)
+        except (RedistError, TypeError, AttributeError):
+            continue
+        if need.smallest:
+            moving.append(n)
+            needs.append(need)
+        beside += 0 if need.smallest else need.target
+    found = allotted(needs, terms.memory_limit, terms.donate, beside)
+    rest = [(n, terms) for n in range(len(leaves)) if n not in moving]
+    return [*((moving[k], replace(terms, memory_limit=limit)) for k, limit in found), *rest]
+
+
+def _need(x: Any, wanted: Any, terms: Terms) -> Need:
+    """What moving an array takes; the smallest peak is 0 where it stays."""
+    if not isinstance(x, jax.Array):
+        size = Layout.from_jax(jnp.shape(x), jnp.result_type(x), wanted).block_bytes()
+        return Need(0, size, size)
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    source, target = Layout.from_jax(x.shape, x.dtype, x.sharding), Layout.from_jax(x.shape, x.dtype, wanted)
+    if named(x.sharding) == wanted:
+        return Need(0, target.block_bytes(), 0)
+    return Need(source.block_bytes(), target.block_bytes(), _smallest_peak(source, target, terms))
+
+
+@lru_cache(maxsize=1024)
+def _smallest_peak(source: Layout, target: Layout, terms: Terms) -> int:
+    """Of all plans, in bytes per device; at least 1."""
+    try:
+        return max(1, terms.planner(source, target, 0, terms.donate).peak_bytes)
+    except InfeasibleError as error:
+        if error.smallest_limit is None:
+            raise
+        return max(1, error.smallest_limit)
+
+
+def _finished(x: Any, terms: Terms) -> Any:
+    """On CPU, programs in flight wait for one another's threads, and too many of them never end; under a memory
+    limit, what a move takes is free again before the next one begins."""
+    alone = jax.default_backend() == "cpu" or terms.memory_limit is not None
+    return jax.block_until_ready(x) if alone and not traced(x) else x
 
 
 def _plain(x: Any, sharding: Any) -> bool:

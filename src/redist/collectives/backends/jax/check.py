@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from redist.collectives.backends.jax.modules import jax
 from redist.collectives.steps import Chunk
 from redist.collectives.typing import after
 from redist.errors import BackendError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from redist.collectives.steps import Step
     from redist.types.layout import Layout
 
-__all__ = ["require_even", "require_same_order"]
+__all__ = ["require_even", "require_one_process", "require_same_order"]
 
 
 def require_even(plan: Plan) -> None:
@@ -42,6 +43,18 @@ def _through(steps: Iterable[Step], before: Layout) -> Iterator[Layout]:
             yield from _through(step.steps, before)
         before = after(step, before)
         yield before
+
+
+def require_one_process(plan: Plan) -> None:
+    """Raise BackendError where data would go to devices that hold none of the source, across processes."""
+    used = {*plan.source.mesh.device_ids, *plan.target.mesh.device_ids}
+    elsewhere = sorted({device.process_index for device in jax.devices() if device.id in used} - {jax.process_index()})
+    if elsewhere:
+        raise BackendError(
+            f"the source is on {_listed(plan.source.mesh.device_ids)} and the target on "
+            f"{_listed(plan.target.mesh.device_ids)}, some of them of processes {elsewhere}; data goes to other "
+            "devices within one process only. Put source and target on the same set of devices, in any order"
+        )
 
 
 def require_same_order(ours: Sequence[int], theirs: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from redist.collectives.backends.jax.check import require_even, require_same_order
+from redist.collectives.backends.jax.check import require_even, require_one_process, require_same_order
 from redist.collectives.backends.jax.modules import jax, jnp
 from redist.collectives.backends.jax.program import flat_sharding, mesh_ids, spmd, stacked_shape, under
 from redist.collectives.backends.jax.transfer import crosses, transfer
@@ -65,6 +65,8 @@ class Executor:
         self.given = given
         self.wanted = wanted
         self.runs = _split(_runs(plan), plan)
+        if any(run.crossing for run in self.runs):
+            require_one_process(plan)
         self.jitted = self._single()
         """One `jax.jit` function that is the whole plan, or None where it takes several or data is sent."""
 
@@ -97,7 +99,7 @@ class Executor:
         made = _over_runs(self.runs, blocks, plan.options.donate)
         if plan.options.donate and self.runs and not self.runs[0].crossing and not x.is_deleted():
             x.delete()
-        ordered = [made[i] for i in mesh_ids(self.wanted.mesh)]
+        ordered = [made[i] for i in mesh_ids(self.wanted.mesh) if i in made]
         return jax.make_array_from_single_device_arrays(plan.target.shape, _plain(self.wanted), ordered)
 
 
@@ -110,7 +112,8 @@ def _plain(sharding: Any) -> Any:
 
 
 def _over_runs(runs: tuple[_Run, ...], blocks: dict[int, Any], donate: bool) -> dict[int, Any]:
-    """The blocks after all runs; what is made between them is given up as soon as it is used."""
+    """The blocks of this process's devices after all runs; what is made between them is given up as soon as
+    it is used."""
     for run in runs:
         if run.crossing:
             blocks = transfer(run.steps[0], run.source, blocks)
@@ -138,7 +141,7 @@ def _run_stacked(run: _Run, blocks: dict[int, Any], donate: bool) -> dict[int, A
     source, target = run.source, run.target
     shape = stacked_shape(source)
     sharding = flat_sharding(source.mesh.device_ids)
-    ordered = [_ranked(blocks.pop(i), source.rank) for i in source.mesh.device_ids]
+    ordered = [_ranked(blocks.pop(i), source.rank) for i in source.mesh.device_ids if i in blocks]
     array = jax.make_array_from_single_device_arrays(shape, sharding, ordered)
     del ordered
     function = stacked_jit(run.steps, source, target, donate)
