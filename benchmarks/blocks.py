@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from benchmarks.forms import Axes
 
-__all__ = ["blocks", "boxes_of", "coordinate", "count", "edge", "lower_bound", "place"]
+__all__ = ["blocks", "boxes_of", "coordinate", "count", "cut_alike", "edge", "lower_bound", "place"]
 
 
 def digit(mesh: Mesh, axis: SubAxis) -> tuple[int, int]:
@@ -47,6 +48,29 @@ def place(mesh: Mesh, axes: Axes, index: int) -> int:
 def count(mesh: Mesh, axes: Axes) -> int:
     """Product of the sizes of axes."""
     return math.prod(digit(mesh, axis)[1] for axis in axes)
+
+
+def cut_alike(mesh: Mesh, axes: Axes, cutters: Axes) -> Axes | None:
+    """The axes, cut wherever one of `cutters` begins or ends inside of them; None where the pieces of an axis are no
+    whole numbers."""
+    pieces: list[SubAxis] = []
+    for axis in axes:
+        start, stop = _span(mesh, axis)
+        if start == stop:  # an axis of size 1 has no parts
+            pieces.append(axis)
+            continue
+        edges = {edge for cutter in cutters if cutter.axis == axis.axis for edge in _span(mesh, cutter)}
+        inside = [start, *sorted(edge for edge in edges if start < edge < stop), stop]
+        for pre, following in itertools.pairwise(inside):
+            if following % pre:
+                return None
+            pieces.append(SubAxis(axis.axis, pre, following // pre))
+    return tuple(pieces)
+
+
+def _span(mesh: Mesh, axis: SubAxis) -> tuple[int, int]:
+    """(pre, pre times size)."""
+    return axis.pre, axis.pre * digit(mesh, axis)[1]
 
 
 def edge(size: int, parts: int, layout: Layout, i: int, block: int) -> int:

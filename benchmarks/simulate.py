@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.blocks import blocks, coordinate, count, edge, place
+from benchmarks.blocks import blocks, coordinate, count, cut_alike, edge, place
 from benchmarks.forms import Axes, Op
 from redist.types import Layout, Mesh
-from redist.types.digits import refine_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -172,7 +171,7 @@ def _permute(state: _State, op: Op) -> None:
 
 
 def _refined(mesh: Mesh, axes: Axes, cutters: Axes) -> Axes:
-    found = refine_axes(mesh, axes, cutters)
+    found = cut_alike(mesh, axes, cutters)
     if found is None:
         raise WrongPlanError(f"axes {axes} and {cutters} are not cuts of one factorisation")
     return found

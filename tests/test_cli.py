@@ -173,8 +173,8 @@ def test_plan_with_only_some_steps(call: Any) -> None:
         pytest.param(
             ("plna",),
             2,
-            'error: Unknown command "plna". Did you mean "plan"? Available commands: plan, verify, run, demo, bench. '
-            "See `redist --help`.\n",
+            'error: Unknown command "plna". Did you mean "plan"? Available commands: plan, verify, run, audit, '
+            "calibrate, demo, bench. See `redist --help`.\n",
             id="unknown command",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from redist.collectives.topology import Topology
     from redist.types.layout import Layout
 
-__all__ = ["explain", "reshard"]
+__all__ = ["explain", "planned", "reshard"]
 
 
 def reshard(
@@ -55,13 +55,30 @@ def reshard(
 
 
 def explain(x: Any, sharding: Any, source: Any = None, topology: Topology | None = None) -> str:
-    """The plan that `reshard(x, sharding)` runs, as a table: see `Plan.explain`.
+    """What `reshard(x, sharding)` would do: which devices hold which blocks before and after, and the plan as
+    a table (see `Plan.explain`) with its bytes, projected peak and seconds.
 
     `x` is an array or a `jax.ShapeDtypeStruct`; `source` is needed where it has no sharding.
     """
+    from redist.collectives.picture import beside, picture
+
+    plan = planned(x, sharding, source, topology=topology)
+    drawn = beside(picture(plan.source), picture(plan.target), width=120)
+    return "\n".join([*drawn, plan.explain()])
+
+
+def planned(
+    x: Any,
+    sharding: Any,
+    source: Any = None,
+    memory_limit: int | None = None,
+    donate: bool = False,
+    topology: Topology | None = None,
+) -> Plan:
+    """The plan that `reshard` would run for one array, or the shape and dtype of one. Raises as it would."""
     from redist.collectives.backends.jax.calls import Terms, plan_for
 
-    return plan_for(x, sharding, source, Terms(None, False, _planner(topology))).explain()
+    return plan_for(x, sharding, source, Terms(memory_limit, donate, _planner(topology)))
 
 
 @lru_cache(maxsize=64)

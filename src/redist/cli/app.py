@@ -39,6 +39,18 @@ _COMMANDS = (
         'Example: redist plan x=4 "f32[8{x}, 8]" "f32[8, 8{x}]" --json | redist run -',
     ),
     (
+        "audit",
+        "redist.cli.audit:audit",
+        "Check another planner's plans: which are wrong, over the memory bound, or receive too much.\n\n"
+        "Example: redist audit --peer shardy --mesh x=2,y=3,z=5 --rank 2",
+    ),
+    (
+        "calibrate",
+        "redist.cli.calibrate:calibrate_machine",
+        "Measure what collectives cost on this machine, for `redist plan --topology`.\n\n"
+        "Example: redist calibrate x=4,y=2 --output here.json",
+    ),
+    (
         "demo",
         "redist.cli.demo.command:demo",
         "Move GPT-2's parameters from a training to a serving layout.\n\n"

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from redist.collectives.steps import (
     Slice,
     Transfer,
 )
+from redist.proofs.alike import Compared, with_classes
 from redist.proofs.positions import axes_of, positions_by_id
 from redist.proofs.spaces import Space, common_space, product, same_order, total
 from redist.proofs.tables import coverage
@@ -47,7 +48,32 @@ def space_of(leaves: Sequence[Leaf], layouts: Sequence[Layout] = ()) -> Space | 
             stated = map(layout.mesh.resolve, stated_axes(leaf.step, side))
             axes.append((layout.mesh, [*axes_of(layout), *stated]))
     meshes = [mesh for mesh, _ in axes]
-    return common_space(meshes[0], meshes, axes)
+    space = common_space(meshes[0], meshes, axes)
+    every = [*layouts, *(layout for leaf in leaves for layout in (leaf.before, leaf.following))]
+    if space is None or any(_listed(leaf) for leaf in leaves) or not all(layout.is_even() for layout in every):
+        return space
+    return with_classes(space, _compared(leaves, every))
+
+
+def _listed(leaf: Leaf) -> bool:
+    """Whether a step names devices one by one."""
+    step = leaf.step
+    return (isinstance(step, Permute) and isinstance(step.source, Pairs)) or (
+        isinstance(step, Exchange) and not isinstance(step.transfers, Owner)
+    )
+
+
+def _compared(leaves: Sequence[Leaf], layouts: Sequence[Layout]) -> list[Compared]:
+    """What the counts below compare: blocks by dimension, contributions, and the lists of permutes."""
+    groups: list[Compared] = [
+        [(layout.mesh, layout.dims[i].axes) for layout in layouts] for i in range(layouts[0].rank)
+    ]
+    groups.append([(layout.mesh, layout.partial_axes) for layout in layouts])
+    for leaf in leaves:
+        if isinstance(leaf.step, Permute) and isinstance(leaf.step.source, Free):
+            pairs = _lists(leaf, leaf.step.source)
+            groups += [[(leaf.before.mesh, ours), (leaf.following.mesh, theirs)] for ours, theirs in pairs]
+    return groups
 
 
 def _volumes(layout: Layout, space: Space | None) -> NDArray[np.int64]:
@@ -170,7 +196,7 @@ def exceptions(leaf: Leaf) -> int:
             space = space_of([leaf])
             held = _overlap(leaf.before, leaf.following, space, contribution=True)
             twice = product([_moved(leaf, leaf.step, space), held])
-            return int(twice.sum()) * (leaf.following.mesh.size // max(1, twice.size))
+            return (space or Space(leaf.following.mesh)).over_devices(twice)
         case Exchange(_, transfers) if not isinstance(transfers, Owner):
             return _repeated(leaf, transfers)
         case _:
@@ -208,12 +234,11 @@ def _repeated(leaf: Leaf, transfers: Sequence[Transfer]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What devices receive and what they miss. Every entry stands for `devices` of them, the first of which
+    """What devices receive and what they miss. An entry stands for one of them or more, the first of which
     `device` names; `alike` says that there is but one entry."""
 
     received: NDArray[np.int64]
     missing: NDArray[np.int64]
-    devices: int
     ids: NDArray[np.int64] | None
     space: Space | None
 
@@ -221,6 +246,10 @@ class Totals:
     def alike(self) -> bool:
         """Whether all devices receive and miss the same."""
         return self.received.size == 1
+
+    def over_devices(self, counts: NDArray[Any]) -> int:
+        """The sum of a count over all devices."""
+        return int(counts.sum()) if self.space is None else self.space.over_devices(counts)
 
     def device(self, entry: int) -> int:
         """Id of the first device of an entry, counted row-major."""
@@ -238,13 +267,13 @@ def totals(leaves: Sequence[Leaf], source: Layout, target: Layout) -> Totals:
     gap = total([_volumes(target, space), -_overlap(source, target, space)])
     if space is not None:
         got, lacking = np.broadcast_arrays(total([count for _, count in parts]), gap)
-        return Totals(got, lacking, source.mesh.size // max(1, got.size), None, space)
+        return Totals(got, lacking, None, space)
     meshes = [source.mesh, target.mesh, *(mesh for mesh, _ in parts)]
     ids = np.unique(np.concatenate([mesh.id_array() for mesh in meshes]))
     sums = np.zeros((2, len(ids)), dtype=np.int64)
     for row, mesh, count in [*((0, mesh, count) for mesh, count in parts), (1, target.mesh, gap)]:
         sums[row, np.searchsorted(ids, mesh.id_array())] += count
-    return Totals(sums[0], sums[1], 1, ids, None)
+    return Totals(sums[0], sums[1], ids, None)
 
 
 def dropped(leaves: Sequence[Leaf], target: Layout, space: Space | None) -> int | None:
@@ -269,7 +298,7 @@ def dropped(leaves: Sequence[Leaf], target: Layout, space: Space | None) -> int 
         if len(arrived) > 1:
             kept = total([kept, -_shared([*arrived, target], space)])
         gone = product([times, total([received(leaf, space), -kept])])
-        found += int(gone.sum()) * (leaf.following.mesh.size // max(1, gone.size))
+        found += space.over_devices(gone)
     return found
 
 

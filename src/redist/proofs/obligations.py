@@ -182,8 +182,8 @@ def _needed(plan: Plan, leaves: Sequence[Leaf]) -> _Decided:
     needing = gap > 0
     if needing.any():
         figures["worst device's ratio"] = float((got[needing] / gap[needing]).max())
-    figures["devices that received though nothing was missing"] = int((got[~needing] > 0).sum()) * found.devices
-    figures["elements beyond need"] = int((got - gap).sum()) * found.devices
+    figures["devices that received though nothing was missing"] = found.over_devices((got > 0) & ~needing)
+    figures["elements beyond need"] = found.over_devices(got - gap)
     lost = dropped(leaves, target, found.space)
     if lost is not None:
         figures["elements received and dropped"] = lost

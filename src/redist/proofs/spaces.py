@@ -6,6 +6,7 @@ NumPy's broadcasting joins them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -46,10 +47,15 @@ def same_order(one: Mesh, other: Mesh) -> bool:
 @dataclass(frozen=True, slots=True)
 class Space:
     """All positions of a mesh. With `cuts`, entries have an axis per digit, major to minor, of extent 1 where
-    they do not depend on it; these serve all meshes with the same devices in the same order."""
+    they do not depend on it; these serve all meshes with the same devices in the same order.
+
+    `classes` of digits: counts depend only on which digits of a class are equal, and digits have so many values
+    as there are digits in their class, if not fewer. An entry then stands for all devices with its pattern.
+    """
 
     mesh: Mesh
     cuts: tuple[int, ...] | None = None
+    classes: tuple[tuple[int, ...], ...] | None = None
 
     def index(self, mesh: Mesh, axes: Iterable[SubAxis]) -> NDArray[np.int64]:
         """Mixed-radix index of every position over (sub-)axes, major to minor."""
@@ -80,8 +86,55 @@ class Space:
         """Digit n of every position."""
         assert self.cuts is not None
         shape = [1] * (len(self.cuts) - 1)
-        shape[len(shape) - 1 - n] = self.size(n)
-        return np.arange(self.size(n), dtype=np.int64).reshape(shape)
+        shape[len(shape) - 1 - n] = self.values(n)
+        return np.arange(self.values(n), dtype=np.int64).reshape(shape)
+
+    def values(self, n: int) -> int:
+        """How many values of digit n entries have, from 0 on."""
+        for digits in self.classes or ():
+            if n in digits:
+                return min(self.size(n), len(digits))
+        return self.size(n)
+
+    def over_devices(self, counts: NDArray[Any]) -> int:
+        """The sum of a count over all devices of the mesh, exactly. Raises TooManyDevicesError."""
+        if self.classes is None:
+            return int(counts.sum()) * (self.mesh.size // max(1, counts.size))
+        assert self.cuts is not None
+        extents = dict(enumerate(reversed(counts.shape)))
+        factors: list[NDArray[np.int64]] = []
+        often = 1
+        for digits in self.classes:
+            idle = [n for n in digits if extents.get(n, 1) == 1]
+            if self.reduced(digits) and len(idle) < len(digits):
+                factors.append(self._weights(digits))
+            else:
+                often *= math.prod(self.size(n) for n in idle)
+        checked([counts, *factors])
+        weights, wide = np.broadcast_arrays(product(factors), counts)
+        values, inverse = np.unique(wide, return_inverse=True)
+        times = np.zeros(len(values), dtype=np.int64)
+        np.add.at(times, inverse.ravel(), weights.ravel())
+        return often * sum(value * n for value, n in zip(values.tolist(), times.tolist(), strict=True))
+
+    def reduced(self, digits: tuple[int, ...]) -> bool:
+        """Whether digits of a class have fewer values than on the mesh."""
+        return self.values(digits[0]) < self.size(digits[0])
+
+    def _weights(self, digits: tuple[int, ...]) -> NDArray[np.int64]:
+        """How many devices have the pattern of each entry, as far as one class goes; 0 but for the first entry with
+        a pattern, the one in which every value has appeared before or is the next one."""
+        assert self.cuts is not None
+        size, among = self.size(digits[0]), self.values(digits[0])
+        shape = [1] * (len(self.cuts) - 1)
+        for n in digits:
+            shape[len(shape) - 1 - n] = among
+        found = np.zeros([among] * len(digits), dtype=np.int64)
+        for entry in itertools.product(range(among), repeat=len(digits)):
+            highest = list(itertools.accumulate(entry, max, initial=-1))
+            if all(value <= high + 1 for value, high in zip(entry, highest, strict=False)):
+                found[entry] = math.perm(size, highest[-1] + 1)
+        return found.reshape(shape)
 
     def edges(self, layout: Layout) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Per dimension, (start, stop) of every position's block."""

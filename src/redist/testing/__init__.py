@@ -5,6 +5,8 @@ For property tests, the Hypothesis strategies `meshes`, `layouts`, `problems` an
 `random_problems(seed, count)` is reproducible, `all_layouts(mesh)` is exhaustive, and every `random_*`
 function takes a `random.Random`.
 
+`reshard_memory(x, sharding)` compares what JAX allocates for a reshard with what its plan projects.
+
     from hypothesis import given
     from redist.testing import problems
 
@@ -32,6 +34,7 @@ from redist.testing.generators import (
 from redist.testing.sequences import random_step, random_steps
 
 if TYPE_CHECKING:
+    from redist.testing.memory import ReshardMemory, reshard_memory
     from redist.testing.strategies import layouts, meshes, problems, valid_steps
 
 __all__ = [
@@ -39,6 +42,7 @@ __all__ = [
     "REDUCTIONS",
     "Kind",
     "Problem",
+    "ReshardMemory",
     "all_layouts",
     "layouts",
     "meshes",
@@ -50,6 +54,7 @@ __all__ = [
     "random_shape",
     "random_step",
     "random_steps",
+    "reshard_memory",
     "valid_steps",
 ]
 
@@ -59,4 +64,8 @@ def __getattr__(name: str) -> Any:
         from redist.testing import strategies
 
         return getattr(strategies, name)
+    if name in ("ReshardMemory", "reshard_memory"):
+        from redist.testing import memory
+
+        return getattr(memory, name)
     raise AttributeError(f"module 'redist.testing' has no attribute {name!r}")

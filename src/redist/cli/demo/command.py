@@ -13,10 +13,10 @@ from cyclopts import Parameter
 from redist.cli.arguments import AsJson
 from redist.cli.demo.facts import Facts
 from redist.cli.demo.gpt2 import LAYERS, SERVING, TRAINING, tree
-from redist.cli.demo.progress import Progress
 from redist.cli.demo.report import show
 from redist.cli.failure import FAILED, OK
 from redist.cli.on_jax import load_jax
+from redist.cli.progress import Progress
 
 __all__ = ["demo"]
 

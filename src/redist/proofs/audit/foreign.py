@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING
 
 from redist.collectives.plan import Plan
 from redist.collectives.steps import Pairs
+from redist.errors import ProofError
 from redist.types.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redist.collectives.steps import Step
+    from redist.proofs.certificate import Counterexample
 
-__all__ = ["ForeignOp", "ForeignPlan", "whole_blocks"]
+__all__ = ["ForeignOp", "ForeignPlan", "WrongBlockError", "whole_blocks"]
+
+
+class WrongBlockError(ProofError):
+    """A program that was run on the numbers of the elements, and leaves a device with something else than its
+    block of the target."""
+
+    def __init__(self, counterexample: Counterexample) -> None:
+        super().__init__(counterexample.text)
+        self.counterexample = counterexample
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +49,8 @@ class ForeignPlan:
     `steps` are the operations as typed steps, None where they cannot be expressed as such (`note` says
     why). `stated` is the layout after each step as the other system states it, which may differ from
     what the step's typing rule says, and need not end at the target. `measures` holds what else the
-    system reports, in bytes per device where the name ends so.
+    system reports, in bytes per device where the name ends so. `checked`: the program was run on the
+    numbers of the elements, and ended with every device's block of the target.
     """
 
     planner: str
@@ -49,6 +61,12 @@ class ForeignPlan:
     stated: tuple[Layout, ...] = ()
     note: str = ""
     measures: Mapping[str, int] = field(default_factory=dict[str, int])
+    checked: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the planner gave up: there are no operations, and `note` says why."""
+        return self.steps is None and not self.ops and not self.checked
 
     @property
     def plan(self) -> Plan | None:

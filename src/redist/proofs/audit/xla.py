@@ -28,9 +28,10 @@ from redist.collectives.steps import (
 from redist.collectives.typing import after
 from redist.errors import BackendError, LayoutError, ProofError, TypingError
 from redist.proofs.audit._xla_text import hlo_text
-from redist.proofs.audit.foreign import ForeignOp, ForeignPlan
+from redist.proofs.audit.foreign import ForeignOp, ForeignPlan, WrongBlockError
 from redist.proofs.audit.hlo import Instruction, Module, parse_module, permute_pairs, replica_groups
 from redist.proofs.audit.hlo_run import received_by_partition, run_module
+from redist.proofs.certificate import Counterexample
 from redist.types.bounds import require_same_array
 from redist.types.digits import align
 from redist.types.layout import Layout
@@ -102,9 +103,8 @@ def read_hlo(text: str, source: Layout, target: Layout, measures: dict[str, int]
     """Read a compiled resharding: its collectives in order, and typed steps where it has them.
 
     Adds to `measures` the elements of the largest value in the program, `largest_elements`.
-    Raises ProofError where the program leaves a device
-    with something else than its block of the target, or holds an instruction that is not known here, and
-    LayoutError for an unreduced target.
+    Raises WrongBlockError where the program leaves a device with something else than its block of the target,
+    ProofError where it holds an instruction that is not known here, and LayoutError for an unreduced target.
     """
     module = parse_module(text)
     if module.partitions != source.mesh.size:
@@ -120,19 +120,35 @@ def read_hlo(text: str, source: Layout, target: Layout, measures: dict[str, int]
         raise LayoutError(f"{source} has more than {_MOST_SHARES} contributions, which are not told apart here")
     result = run_module(module, _shares(source), observe)
     wanted = _contents(target) * sum(4**c for c in range(source.mesh.count(source.partial_axes)))
-    wrong = np.flatnonzero((result != wanted).reshape(len(result), -1).any(axis=1))
+    wrong = np.argwhere(result != wanted)
     if len(wrong):
-        device = target.mesh.describe_device(target.mesh.device_ids[int(wrong[0])])
-        raise ProofError(f"XLA's program from {source} to {target} leaves {device} with a wrong block")
+        raise WrongBlockError(_misplaced(source, target, result, tuple(map(int, wrong[0]))))
     ops = tuple(ForeignOp(i.opcode, i.text, tuple(received_by_partition(module, i))) for i in module.collectives())
     largest = max(shape.elements for i in module.computations[module.entry] for shape in i.shapes)
     stated = {**(measures or {}), "largest_elements": largest}
-    plan = ForeignPlan("xla", source, target, ops, measures=stated)
+    plan = ForeignPlan("xla", source, target, ops, measures=stated, checked=True)
     try:
         steps, layouts = _typed(module, seen, source, target)
     except (LayoutError, TypingError) as error:
         return replace(plan, note=str(error))
     return replace(plan, steps=tuple(steps), stated=tuple(layouts))
+
+
+def _misplaced(source: Layout, target: Layout, result: NDArray[np.int64], place: tuple[int, ...]) -> Counterexample:
+    """What is wrong at (position, local index); which element is there is told where nothing is added up."""
+    position, *local = place
+    device = target.mesh.device_ids[position]
+    who = target.mesh.describe_device(device)
+    starts, _ = target.boxes()
+    wanted = tuple(int(a) + n for a, n in zip(starts[position], local, strict=True))
+    got = None
+    if source.partial is None and 1 <= result[place] <= np.prod(target.shape):
+        got = tuple(int(n) for n in np.unravel_index(int(result[place]) - 1, target.shape))
+    text = (
+        f"REFUTED refinement: XLA's program from {source} to {target} leaves {who} with a wrong block: local index "
+        f"{tuple(local)} wants global {wanted}, gets {'something else' if got is None else f'global {got}'}"
+    )
+    return Counterexample(text, device, target.mesh.coordinates(device), tuple(local), wanted, got, confirmed=True)
 
 
 @dataclass(frozen=True, slots=True)

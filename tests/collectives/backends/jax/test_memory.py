@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+import redist
 from redist.collectives import Plan
 from redist.collectives.backends.jax.execute import stacked_jit
 from redist.collectives.backends.jax.program import flat_sharding, stacked_shape
 from redist.collectives.plan import Options
 from redist.collectives.steps import op_name
 from redist.collectives.typing import after
-from redist.errors import InfeasibleError
+from redist.errors import BackendError, InfeasibleError
 from redist.synth import synthesize
-from redist.testing import random_layout, random_mesh, random_problem, random_steps
+from redist.testing import random_layout, random_mesh, random_problem, random_steps, reshard_memory
 from redist.types import Layout
 
 jax: Any = pytest.importorskip("jax")
@@ -114,3 +115,23 @@ def test_staging_of_each_step(kind: str) -> None:
         assert op_name(steps[0]) == kind
         assert measured(plan) <= plan.peak_bytes + BOOKKEEPING, plan.explain()
         done += 1
+
+
+def test_a_users_own_check(mesh_of: Any) -> None:
+    """`redist.testing.reshard_memory`: projected and measured, with a limit, donated, and where it cannot be."""
+    mesh = mesh_of({"x": 4, "y": 2})
+    sharding = jax.sharding.NamedSharding
+    here, there = sharding(mesh, jax.P("x", "y")), sharding(mesh, jax.P(None, ("y", "x")))
+    shape = jax.ShapeDtypeStruct((512, 512), "float32", sharding=here)
+    memory = reshard_memory(shape, there)
+    assert memory.projected_bytes == memory.plan.peak_bytes
+    program = jax.jit(lambda x: redist.reshard(x, there, source=here), in_shardings=here, out_shardings=there)
+    used = program.lower(shape).compile().memory_analysis()
+    assert memory.measured_bytes == (used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes)
+    assert memory.within and memory.measured_bytes >= 2 * 512 * 512 * 4 // 8
+    limit = 512 * 512 * 4 // 8 * 9 // 2
+    bounded = reshard_memory(shape, there, memory_limit=limit)
+    assert bounded.within and bounded.measured_bytes <= limit + 256
+    few = sharding(mesh_of({"a": 4}), jax.P("a"))
+    with pytest.raises(BackendError, match="which no single JAX program does"):
+        reshard_memory(shape, few)

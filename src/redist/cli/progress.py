@@ -1,4 +1,4 @@
-"""How far the demo is, on stderr: a bar on a terminal, a line per phase elsewhere."""
+"""How far a long command is, on stderr: a bar on a terminal, a line per phase elsewhere."""
 
 from __future__ import annotations
 
