@@ -113,56 +113,75 @@ class _Node:
     stages: tuple[Lists, ...]
 
 
+_Cost = tuple[float, int, int]
+"""Seconds, communication steps, and how often a slice comes before something that cannot take it in: where all
+else is equal, an all-to-all that follows a slice cuts its pieces from what is sliced in one copy."""
+
+
 def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> tuple[TimedRoute | None, float]:
     """(the fastest route, or `best` where none is faster; a proven lower bound in seconds)."""
     bound = _Bound.of(problem, prices)
     target_block = problem.block(problem.target)
     largest = max(problem.block(problem.source), target_block)
     order = itertools.count()
-    limit = route_seconds(problem, prices, best) if best else (math.inf, 0)
-    queue: list[tuple[float, int, int, int, float, _Node]] = []
+    limit: _Cost = (*route_seconds(problem, prices, best), _awkward(best)) if best else (math.inf, 0, 0)
+    queue: list[tuple[_Cost, int, int, float, _Node]] = []
     for added in itertools.islice(slicings(problem), _SLICINGS):
         lists = appended(problem.source, added)
         paid = prices.slicing(problem, added)
-        ahead = paid + bound.remaining(lists)
-        if _before((ahead, 0), limit):
-            queue.append((ahead, 0, next(order), 0, paid, _Node(lists, added, (), ())))
+        ahead = (_rounded(paid + bound.remaining(lists)), 0, 0)
+        if _before(ahead, limit):
+            queue.append((ahead, next(order), 0, paid, _Node(lists, added, (), ())))
     heapq.heapify(queue)
-    cheapest: dict[tuple[Lists, bool], tuple[float, int]] = {}
+    cheapest: dict[tuple[Lists, bool], _Cost] = {}
     rest: dict[Lists, float] = {}
     expansions = 0
     while queue:
-        ahead, steps, _, phase, paid, node = heapq.heappop(queue)
-        if not _before((ahead, steps), limit):
+        ahead, _, phase, paid, node = heapq.heappop(queue)
+        if not _before(ahead, limit):
             break
+        _, steps, awkward = ahead
         if node.lists == problem.target:
-            best, limit = TimedRoute(node.slices, node.middle, node.stages), (paid, steps)
+            best, limit = TimedRoute(node.slices, node.middle, node.stages), (paid, steps, awkward)
             continue
         seen = cheapest.get((node.lists, phase == 2))
-        if phase and seen is not None and seen < (paid, steps):
+        if phase and seen is not None and seen < (_rounded(paid), steps, awkward):
             continue
         expansions += 1
         if expansions > _EXPANSIONS:
-            return best, ahead
+            return best, ahead[0]
+        sliced = phase == 0 and any(node.slices)
         for following, seconds, kind in _successors(problem, prices, node, phase, largest):
-            cost = (paid + seconds, steps + 1)
+            spent = paid + seconds
+            worse = awkward + int(sliced and (kind == 2 or not isinstance(following.middle[0], AllToAllMove)))
+            cost = (_rounded(spent), steps + 1, worse)
             key = (following.lists, kind == 2)
-            if (key in cheapest and cheapest[key] <= cost) or cost[0] > limit[0]:
+            if (key in cheapest and cheapest[key] <= cost) or spent > limit[0] * (1 + 1e-9):
                 continue
             if following.lists not in rest:
                 rest[following.lists] = bound.remaining(following.lists)
-            total = cost[0] + rest[following.lists]
-            if _before((total, cost[1]), limit):
+            total = (_rounded(spent + rest[following.lists]), steps + 1, worse)
+            if _before(total, limit):
                 cheapest[key] = cost
-                heapq.heappush(queue, (total, cost[1], next(order), kind, cost[0], following))
+                heapq.heappush(queue, (total, next(order), kind, spent, following))
     return best, limit[0]
 
 
-def _before(a: tuple[float, int], b: tuple[float, int]) -> bool:
-    """Whether a is cheaper: in seconds beyond rounding, else in steps."""
+def _awkward(route: TimedRoute) -> int:
+    first = route.middle[0] if route.middle else None
+    return int(any(route.slices) and not isinstance(first, AllToAllMove))
+
+
+def _rounded(seconds: float) -> float:
+    """Without the last digits, in which sums of the same terms differ."""
+    return float(f"{seconds:.11e}")
+
+
+def _before(a: _Cost, b: _Cost) -> bool:
+    """Whether a is cheaper: in seconds beyond rounding, else in what follows."""
     if abs(a[0] - b[0]) > 1e-9 * max(abs(a[0]), abs(b[0])) or math.isinf(b[0]):
         return a[0] < b[0]
-    return a[1] < b[1]
+    return a[1:] < b[1:]
 
 
 def _successors(
