@@ -174,7 +174,7 @@ def timing_tables(records: Sequence[dict[str, Any]], seed: int, list_ties: bool 
             if who in record["wrong"]:
                 parts.append(Text(f"wrong: {who} on {record['problem']}: {record['wrong'][who]}", style="red"))
     legend = (
-        "Medians of rounds run side by side, in every order equally often; intervals by bootstrap. tie: the interval "
+        "Medians of rounds run side by side, in balanced orders; intervals by bootstrap. tie: the interval "
         "crosses 1; loss: wholly below 0.95; behind: wholly below 1. 'xla against itself' is the noise of this machine."
     )
     return Group(*parts, Text(legend, style="dim"), Text())

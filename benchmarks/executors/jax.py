@@ -1,13 +1,12 @@
 """Timings on JAX, in a process with virtual devices: redist's executor and XLA's own resharding, side by side.
 
 Everything here runs in that process. All contestants of a problem get the same source array, are checked
-against it once, and then take turns, in every order equally often. XLA runs twice, compiled apart: how
+against it once, and then take turns in balanced orders. XLA runs twice, compiled apart: how
 far these two lie apart is the noise of the machine.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from random import Random
@@ -18,9 +17,9 @@ import numpy as np
 
 from benchmarks.problems import Problem
 
-__all__ = ["AGAIN", "BASE", "CONTESTANTS", "CONTROL", "Built", "missing", "race"]
+__all__ = ["AGAIN", "BASE", "CONTESTANTS", "CONTROL", "PUT", "Built", "balanced_orders", "missing", "race"]
 
-BASE, AGAIN, CONTROL = "xla", "xla-again", "control-nothing"
+BASE, AGAIN, PUT, CONTROL = "xla", "xla-again", "device_put", "control-nothing"
 
 Built = tuple[Callable[[Any], Any], dict[str, int]]
 """A compiled call from source to target array, and what it states: bytes per device, and steps."""
@@ -59,6 +58,13 @@ def _redist(problem: Problem) -> Built:
     return compiled, {**_measured(compiled), **projected, "received_bytes": plan.received_bytes}
 
 
+def _device_put(problem: Problem) -> Built:
+    import jax
+
+    wanted = problem.target.to_jax()
+    return lambda array: jax.device_put(array, wanted), {}
+
+
 def _nothing(_: Problem) -> Built:
     return lambda array: array, {}
 
@@ -67,6 +73,7 @@ CONTESTANTS: dict[str, Callable[[Problem], Built]] = {
     BASE: _xla,
     AGAIN: _xla,
     "redist": _redist,
+    PUT: _device_put,
     CONTROL: _nothing,
 }
 """`control-nothing` hands back its input; it must be found wrong."""
@@ -130,6 +137,19 @@ def race(problem: Problem, names: Sequence[str], rounds: int, seed: int) -> dict
     }
 
 
+def balanced_orders(names: list[str], rng: Random) -> list[list[str]]:
+    """Orders in which everyone is at every place, and behind every other one, equally often (E. J. Williams,
+    Experimental designs balanced for the estimation of residual effects of treatments, 1949)."""
+    rng.shuffle(names)
+    n = len(names)
+    first = [(k // 2 if k % 2 == 0 else n - 1 - k // 2) for k in range(n)]  # 0, n-1, 1, n-2, ...
+    rows = [[names[(place + shift) % n] for place in first] for shift in range(n)]
+    if n % 2:
+        rows += [row[::-1] for row in rows]
+    rng.shuffle(rows)
+    return rows
+
+
 def _content(shape: tuple[int, ...]) -> Any:
     """f32 elements of which no two within 2^24 are the same."""
     return (np.arange(math.prod(shape), dtype=np.int64) % 2**24).astype(np.float32).reshape(shape)
@@ -148,8 +168,8 @@ def _difference(result: Any, content: Any, sharding: Any) -> str | None:
 
 
 def _rounds(calls: dict[str, Callable[[Any], Any]], array: Any, rounds: int, rng: Random) -> dict[str, list[float]]:
-    """Seconds per call and round, in turns: every order of the contestants comes up equally often, so that none
-    runs first, or behind a certain other one, more often than the rest."""
+    """Seconds per call and round, in turns. The orders form Williams designs over contestants that are numbered
+    at random: none runs first, or behind a certain other one, more often than the rest."""
     once: dict[str, float] = {}
     for name, call in calls.items():
         call(array).block_until_ready()
@@ -161,11 +181,9 @@ def _rounds(calls: dict[str, Callable[[Any], Any]], array: Any, rounds: int, rng
     per_round = sum(once.values()) * repeats
     count = max(6, min(rounds, int(_BUDGET_SECONDS / max(per_round, 1e-6))))
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    orders: list[tuple[str, ...]] = []
+    orders: list[list[str]] = []
     for _ in range(count if calls else 0):
-        if not orders:
-            orders = list(itertools.permutations(calls))
-            rng.shuffle(orders)
+        orders = orders or balanced_orders(list(calls), rng)
         for name in orders.pop():
             started = perf_counter()
             for _ in range(repeats):

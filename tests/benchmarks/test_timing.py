@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import itertools
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from benchmarks.executors.jax import AGAIN, BASE, CONTROL, race
+from benchmarks.executors.jax import AGAIN, BASE, CONTROL, balanced_orders, race
 from benchmarks.plots import plot_all
 from benchmarks.pool import DevicePool
 from benchmarks.problems import Problem, all_layouts, named_mesh
@@ -117,3 +120,15 @@ def test_a_timing_study_is_stored_and_not_repeated(tmp_path: Path) -> None:
         again = timing_study(store, [(problems, 5)], 0, console)
     assert len(first) == 1 and first == again
     assert CONTROL in first[0]["wrong"] and BASE in first[0]["seconds"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_orders_are_balanced(count: int) -> None:
+    """Everyone is at every place equally often, and right behind every other one equally often."""
+    names = [f"c{n}" for n in range(count)]
+    orders = balanced_orders(list(names), Random(1))
+    assert all(sorted(order) == names for order in orders)
+    places = Counter((n, name) for order in orders for n, name in enumerate(order))
+    assert len(places) == count**2 and len(set(places.values())) == 1
+    behind = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert len(behind) == count * (count - 1) and len(set(behind.values())) <= 1
