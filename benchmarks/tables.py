@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import mean, median
 from typing import Any
@@ -10,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.duels import duels
 from benchmarks.executors.jax import AGAIN, BASE, CONTESTANTS, CONTROL
 from benchmarks.planners import PLANNERS
 from benchmarks.stats import geometric_mean
@@ -48,7 +50,9 @@ def _row(family: str, who: str, group: Sequence[dict[str, Any]]) -> PlanRow:
     row["useless"] = sum(r["ratio"] is None for r in planned)
     stated = figures("measured_peak") or figures("projected_peak")
     row["stated_peak_max"] = max(stated) if stated else None
-    row["milliseconds"] = 1000 * median(figures("seconds")) if planned else None
+    times = sorted(1000 * seconds for seconds in figures("seconds"))
+    row["milliseconds"] = median(times) if times else None
+    row["milliseconds_p99"] = times[math.ceil(0.99 * len(times)) - 1] if times else None
     row["rematerialised"] = sum(r.get("rematerialised", False) for r in planned)
     row["misstated"] = sum(r.get("claim_holds") is False for r in planned)
     row["examples"] = [
@@ -81,6 +85,7 @@ _COLUMNS = (
     ("over", "over", "d"),
     ("stated peak", "stated_peak_max", ".2f"),
     ("plan ms", "milliseconds", ".2f"),
+    ("p99", "milliseconds_p99", ".2f"),
 )
 
 _LEGEND = (
@@ -89,7 +94,8 @@ _LEGEND = (
     "device over the lower bound, 1 where both are 0. steps: operations in which a device receives. block peak: the "
     "largest block / max(source, target). live peak: largest input + output of one operation / (source + target); "
     "over: pairs where that exceeds 1. stated peak: projected by redist, measured by XLA's memory analysis, / (source "
-    "+ target). plan ms: median planning time (for XLA, compiling)."
+    "+ target). plan ms: planning time, median and 99th percentile (for "
+    "XLA, compiling)."
 )
 
 
@@ -111,6 +117,7 @@ def plan_tables(records: Sequence[dict[str, Any]], control: str) -> RenderableTy
             bad = row["wrong"] or row["failed"]
             table.add_row(*(_cell(row[name], form) for _, name, form in _COLUMNS), style="red" if bad else "")
             notes += _remarks(row)
+        notes += map(str, duels([r for r in records if r["family"] == family], "redist", order))
         parts += [table, *(Text(f"  {note}") for note in notes), Text()]
     return Group(*parts, Text(_LEGEND, style="dim"), Text())
 
