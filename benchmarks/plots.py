@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_all"]
+__all__ = ["GREY", "STYLES", "plain_ticks", "plot_all", "save"]
 
-_STYLES = {
+STYLES = {
     "redist": ("#0072B2", "-", "o"),
     "redist-paper": ("#56B4E9", "--", "s"),
     "redist-exchange": ("#009E73", ":", "^"),
@@ -25,8 +25,8 @@ _STYLES = {
     "dtensor-greedy": ("#CC79A7", "--", "P"),
     "dtensor-dijkstra": ("#E69F00", ":", "X"),
 }
-_GREY = "#999999"
-_VERDICTS = {"win": ("#0072B2", "o"), "tie": (_GREY, "s"), "behind": ("#E69F00", "^"), "loss": ("#D55E00", "v")}
+GREY = "#999999"
+_VERDICTS = {"win": ("#0072B2", "o"), "tie": (GREY, "s"), "behind": ("#E69F00", "^"), "loss": ("#D55E00", "v")}
 
 
 def plot_all(records: Sequence[dict[str, Any]], folder: Path, stem: str, seed: int) -> list[Path]:
@@ -35,23 +35,23 @@ def plot_all(records: Sequence[dict[str, Any]], folder: Path, stem: str, seed: i
 
     mpl.use("Agg")
     mpl.rcParams.update({"svg.hashsalt": stem, "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
-    plans = [r for r in records if r["record"] == "plan" and r["who"] in _STYLES]
+    plans = [r for r in records if r["record"] == "plan" and r["who"] in STYLES]
     timings = [r for r in records if r["record"] == "timing"]
     made: list[Path] = []
     if plans:
-        made += _save(_distributions(plans, "ratio", "received / lower bound"), folder, f"{stem}-received")
-        made += _save(_distributions(plans, "live_peak", "peak / (source + target)"), folder, f"{stem}-peak")
+        made += save(_distributions(plans, "ratio", "received / lower bound"), folder, f"{stem}-received")
+        made += save(_distributions(plans, "live_peak", "peak / (source + target)"), folder, f"{stem}-peak")
     if any(r["seconds"] for r in timings):
         for who in (name for name in CONTESTANTS if name not in (BASE, AGAIN, CONTROL)):
             if outcomes(timings, who, seed):
-                made += _save(_speedups(timings, who, seed), folder, f"{stem}-speedup-{who}")
+                made += save(_speedups(timings, who, seed), folder, f"{stem}-speedup-{who}")
         if not outcomes(timings, "redist", seed):
-            made += _save(_speedups(timings, AGAIN, seed), folder, f"{stem}-noise")
-        made += _save(_memory(timings), folder, f"{stem}-memory")
+            made += save(_speedups(timings, AGAIN, seed), folder, f"{stem}-noise")
+        made += save(_memory(timings), folder, f"{stem}-memory")
     return made
 
 
-def _save(figure: Figure, folder: Path, stem: str) -> list[Path]:
+def save(figure: Figure, folder: Path, stem: str) -> list[Path]:
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _distributions(records: Sequence[dict[str, Any]], name: str, label: str) -> 
     rows = -(-len(families) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False)
     for panel, family in zip(axes.flat, families, strict=False):
-        for who, (colour, line, marker) in _STYLES.items():
+        for who, (colour, line, marker) in STYLES.items():
             values = _figures(records, family, who, name)
             if values:
                 shares = [(n + 1) / len(values) for n in range(len(values))]
@@ -79,10 +79,10 @@ def _distributions(records: Sequence[dict[str, Any]], name: str, label: str) -> 
                 panel.step(
                     values, shares, line, where="post", color=colour, marker=marker, markevery=every, ms=4, label=who
                 )
-        panel.axvline(1, color=_GREY, lw=0.8)
+        panel.axvline(1, color=GREY, lw=0.8)
         panel.set(title=family, xlabel=label, ylabel="share of pairs", xscale="log", ylim=(0, 1.02))
         panel.set_xlim(0.95, max(1.5, panel.get_xlim()[1]))
-        _plain_ticks(panel)
+        plain_ticks(panel)
     for panel in list(axes.flat)[len(families) :]:
         panel.set_visible(False)
     handles = {h.get_label(): h for panel in axes.flat for h in panel.get_lines() if h.get_label()[0] != "_"}
@@ -103,7 +103,7 @@ def _figures(records: Iterable[dict[str, Any]], family: str, who: str, name: str
     return sorted(found)
 
 
-def _plain_ticks(panel: Axes) -> None:
+def plain_ticks(panel: Axes) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for axis in (panel.xaxis, panel.yaxis):
@@ -124,8 +124,8 @@ def _speedups(records: Sequence[dict[str, Any]], who: str, seed: int) -> Figure:
     noise = outcomes(records, AGAIN, seed)
     if noise:
         spread = [o.speedup.point for o in noise]
-        panel.axhspan(min(spread), max(spread), color=_GREY, alpha=0.25, lw=0, label="xla against itself, range")
-    panel.axhline(LOSS, color=_GREY, lw=0.8, ls=":", label=f"loss below {LOSS}")
+        panel.axhspan(min(spread), max(spread), color=GREY, alpha=0.25, lw=0, label="xla against itself, range")
+    panel.axhline(LOSS, color=GREY, lw=0.8, ls=":", label=f"loss below {LOSS}")
     panel.axhline(1, color="#000000", lw=0.8)
     for name, (colour, marker) in _VERDICTS.items():
         at = [n for n, o in enumerate(found) if o.verdict == name]
@@ -141,7 +141,7 @@ def _speedups(records: Sequence[dict[str, Any]], who: str, seed: int) -> Figure:
     title = f"{who} against XLA: geometric mean {whole.mean}" if whole else who
     panel.grid(False, axis="x")
     panel.set(title=title, xlabel="problems, sorted", ylabel="speedup", yscale="log")
-    _plain_ticks(panel)
+    plain_ticks(panel)
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
@@ -153,7 +153,7 @@ def _memory(records: Sequence[dict[str, Any]]) -> Figure:
     figure, panel = plt.subplots(figsize=(5, 5))
     top = 1.0
     for who in (BASE, "redist"):
-        colour, _, marker = _STYLES[who]
+        colour, _, marker = STYLES[who]
         pairs = [
             (r["bound_bytes"] / 2**20, r["stated"][who]["measured_bytes"] / 2**20)
             for r in records
@@ -162,10 +162,10 @@ def _memory(records: Sequence[dict[str, Any]]) -> Figure:
         if pairs:
             panel.plot(*zip(*pairs, strict=True), marker, color=colour, ms=4, alpha=0.7, mfc="none", label=who)
             top = max(top, *(value for pair in pairs for value in pair))
-    panel.plot([0.1, top], [0.1, top], color=_GREY, lw=0.8, label="source + target")
-    panel.plot([0.1, top], [0.2, 2 * top], color=_GREY, lw=0.8, ls=":", label="twice that")
+    panel.plot([0.1, top], [0.1, top], color=GREY, lw=0.8, label="source + target")
+    panel.plot([0.1, top], [0.2, 2 * top], color=GREY, lw=0.8, ls=":", label="twice that")
     panel.set(xlabel="source + target, MiB per device", ylabel="measured peak, MiB per device")
     panel.set(xscale="log", yscale="log", title="peak against bound")
-    _plain_ticks(panel)
+    plain_ticks(panel)
     panel.legend(loc="upper left")
     return figure

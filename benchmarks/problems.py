@@ -172,10 +172,13 @@ _TIMING_MESHES = {
 }
 
 
-def timing_problems(devices: int, count: int, seed: int, sizes: Sequence[int] = (4, 16, 64)) -> list[Problem]:
-    """Uniform ordered pairs of distinct layouts, in turn over meshes of 1-4 axes, ranks 1-4 and `sizes` MiB."""
+def timing_problems(
+    devices: int, count: int, seed: int, sizes: Sequence[int] = (4, 16, 64), meshes: Sequence[str] = ()
+) -> list[Problem]:
+    """Uniform ordered pairs of distinct layouts, in turn over `meshes` (by default some of 1-4 axes), ranks 1-4
+    and `sizes` MiB."""
     rng = Random(f"{seed}/{devices}")
-    kinds = [(m, r, s) for m in _TIMING_MESHES[devices] for r in (1, 2, 3, 4) for s in sizes]
+    kinds = [(m, r, s) for m in meshes or _TIMING_MESHES[devices] for r in (1, 2, 3, 4) for s in sizes]
     rng.shuffle(kinds)
     made: dict[str, Problem] = {}
     for mesh_name, rank, size in _forever(kinds):

@@ -9,7 +9,7 @@ from benchmarks.blocks import boxes_of
 from benchmarks.planners import CONTROL, PLANNERS, Planner
 from benchmarks.problems import Problem, case_problems, family, sampled, tree_problems
 
-__all__ = ["SUITES", "PlanPart", "Suite", "TimingPart", "plan_tasks"]
+__all__ = ["SUITES", "ClusterPart", "MpiPart", "PlanPart", "Suite", "TimingPart", "plan_tasks"]
 
 SLOW = ("xla", "dtensor-dijkstra")
 """Planners that take 10 to 100 ms a plan."""
@@ -36,6 +36,33 @@ class TimingPart:
 
 
 @dataclass(frozen=True, slots=True)
+class MpiPart:
+    """Transpositions in slabs and pencils, and `general` problems of any kind, on so many ranks, of arrays of
+    these sizes in MiB, `rounds` rounds each."""
+
+    ranks: int
+    rounds: int
+    sizes: tuple[int, ...] = (4, 16, 64)
+    general: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPart:
+    """`count` problems on `hosts` hosts of `each` devices, of arrays of these sizes in MiB, `rounds` rounds each.
+    Every link has this rate and delay, as `tc` writes them. The axes of the meshes lie between hosts or inside
+    one; the hosts are the major ones."""
+
+    rate: str
+    count: int
+    rounds: int = 24
+    delay: str | None = None
+    hosts: int = 4
+    each: int = 2
+    sizes: tuple[int, ...] = (1, 4, 8)
+    meshes: tuple[str, ...] = ("4x2", "2x2x2")
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """Families to plan, whether reported cases and a model's parameters are among them, and what to time."""
 
@@ -44,7 +71,11 @@ class Suite:
     plans: tuple[PlanPart, ...] = ()
     cases: bool = False
     timings: tuple[TimingPart, ...] = field(default=())
+    mpi: tuple[MpiPart, ...] = field(default=())
+    cluster: tuple[ClusterPart, ...] = field(default=())
 
+
+_CLUSTER = (ClusterPart("400mbit", 60), ClusterPart("100mbit", 24, 12), ClusterPart("1gbit", 24))
 
 SUITES = {
     suite.name: suite
@@ -71,7 +102,17 @@ SUITES = {
         Suite(
             "jax",
             "timings against XLA on 8 and 16 virtual devices",
-            timings=(TimingPart(8, 60, 18), TimingPart(16, 60, 18)),
+            timings=(TimingPart(8, 100, 16), TimingPart(16, 120, 16)),
+        ),
+        Suite(
+            "mpi",
+            "timings on MPI against transfers by hand on 2, 4 and 8 ranks",
+            mpi=(MpiPart(2, 36), MpiPart(4, 36), MpiPart(8, 36, general=24)),
+        ),
+        Suite(
+            "cluster",
+            "timings on several hosts on a slow network against XLA and Shardy's plans",
+            cluster=_CLUSTER,
         ),
         Suite(
             "full",
@@ -88,6 +129,8 @@ SUITES = {
             ),
             cases=True,
             timings=(TimingPart(8, 120, 24), TimingPart(16, 120, 24)),
+            mpi=(MpiPart(2, 72), MpiPart(4, 72), MpiPart(8, 72, general=60)),
+            cluster=_CLUSTER,
         ),
     )
 }

@@ -20,13 +20,15 @@ __all__ = ["bench", "checkout"]
 
 def bench(
     *,
-    suite: Literal["quick", "plans", "jax", "full"] = "quick",
+    suite: Literal["quick", "plans", "jax", "mpi", "cluster", "full"] = "quick",
     seed: int = 0,
     planner: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     results: Annotated[Path | None, Parameter(show_default=False)] = None,
     fresh: Annotated[bool, Parameter(negative=())] = False,
     plots: bool = True,
     limit: Annotated[int | None, Parameter(validator=Number(gte=1), show_default=False)] = None,
+    rate: Annotated[str | None, Parameter(show_default=False)] = None,
+    delay: Annotated[str | None, Parameter(show_default=False)] = None,
     as_json: AsJson = False,
 ) -> int:
     """Compare redist's plans and their speed with Shardy's, XLA's and DTensor's.
@@ -36,7 +38,9 @@ def bench(
     Parameters
     ----------
     suite
-        quick: under ten minutes. plans: plans only. jax: timings against XLA. full: all of it.
+        quick: under ten minutes. plans: plans only. jax: timings against XLA. mpi: timings on MPI ranks
+        against transfers by hand. cluster: timings on several hosts on a slow network (as root). full: all
+        of it.
     seed
         Which problems are sampled, and in which order contestants run.
     planner
@@ -49,6 +53,10 @@ def bench(
         Draw plots.
     limit
         At most this many problems per family and timed part.
+    rate
+        Of the links in the cluster suite: 100mbit, 1gbit. By default several, one after another.
+    delay
+        Of the links in the cluster suite: 200us, 5ms.
     as_json
         Print the figures of the tables as JSON.
     """
@@ -65,6 +73,7 @@ def bench(
         command += ["--results", str(results)]
     if limit is not None:
         command += ["--limit", str(limit)]
+    command += [f"--{name}={value}" for name, value in (("rate", rate), ("delay", delay)) if value is not None]
     command += [flag for flag, given in (("--fresh", fresh), ("--no-plots", not plots), ("--json", as_json)) if given]
     paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -28,6 +29,7 @@ def plan(
     topology: Annotated[str | None, Parameter(show_default=False)] = None,
     backend: Backend = "numpy",
     donate: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    html: Annotated[Path | None, Parameter(show_default=False)] = None,
     as_json: AsJson = False,
 ) -> int:
     """Print the plan from one layout to another.
@@ -54,6 +56,8 @@ def plan(
         What will run the plan; decides its staging memory.
     donate
         The source's memory may be reused.
+    html
+        Draw the plan as well: a page of its own, to be stepped through in a browser.
     as_json
         Print the plan as JSON, which `redist run` reads.
     """
@@ -68,6 +72,10 @@ def plan(
         backend=backend,
         donate=donate,
     )
+    if html is not None:
+        from redist.viz import plan_page
+
+        html.write_text(plan_page(made), encoding="utf-8")
     if as_json:
         print(made.to_json())
     else:

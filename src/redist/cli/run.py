@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
 
-from redist.cli.arguments import AsJson, plan_text
+from redist.cli.arguments import AsJson, Backend, plan_text
 from redist.cli.failure import FAILED, OK, UsageError
 from redist.cli.values import counted
 from redist.collectives import Plan, simulate
@@ -22,7 +23,7 @@ from redist.types.dtypes import dtype_name, numpy_dtype
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Report", "run"]
+__all__ = ["Report", "read_input", "report_of", "run", "show"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def run(
     plan: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    backend: Literal["numpy", "jax"] = "numpy",
+    backend: Backend = "numpy",
     input_file: Annotated[Path | None, Parameter(name="--input", show_default=False)] = None,
     output_file: Annotated[Path | None, Parameter(name="--output", show_default=False)] = None,
     as_json: AsJson = False,
@@ -60,7 +61,8 @@ def run(
         JSON file written by `redist plan --json`, or - for standard input.
     backend
         numpy: the reference, all devices in one process. jax: one JAX device per mesh device; virtual
-        CPU devices unless JAX_PLATFORMS or XLA_FLAGS say otherwise.
+        CPU devices unless JAX_PLATFORMS or XLA_FLAGS say otherwise. mpi: one rank per mesh device, started
+        by `mpiexec -n N redist run ...`; each reads and writes its own blocks of the files only.
     input_file
         Global array to start from (.npy); by default, numbers that depend on their index alone.
     output_file
@@ -68,8 +70,12 @@ def run(
     as_json
         Print the facts as JSON.
     """
+    if backend == "mpi":
+        from redist.cli.run_mpi import run_mpi
+
+        return run_mpi(plan, input_file, output_file, as_json)
     loaded = Plan.from_json(plan_text(plan))
-    array = counted(loaded.source.shape, loaded.source.dtype) if input_file is None else _input(loaded, input_file)
+    array = counted(loaded.source.shape, loaded.source.dtype) if input_file is None else read_input(loaded, input_file)
     if backend == "numpy":
         blocks, measured = simulate(loaded, array, check=True), None
     else:
@@ -80,22 +86,34 @@ def run(
     if output_file is not None:
         with output_file.open("wb") as file:
             np.save(file, assemble(loaded.target, blocks))
-    projected = replace(loaded, options=replace(loaded.options, backend=backend)).peak_bytes
-    report = Report(
-        source=f"{loaded.source} on {loaded.source.mesh}",
-        target=f"{loaded.target} on {loaded.target.mesh}",
+    checked = sum(block.size for block in blocks.values())
+    report = report_of(loaded, backend, len(blocks), checked, output_file, measured)
+    show(report, as_json)
+    return OK if measured is None or measured <= report.projected_peak_bytes else FAILED
+
+
+def report_of(
+    plan: Plan, backend: Backend, devices: int, checked: int, output: Path | None, measured: int | None = None
+) -> Report:
+    """The facts of a run on so many devices, which checked so many elements."""
+    return Report(
+        source=f"{plan.source} on {plan.source.mesh}",
+        target=f"{plan.target} on {plan.target.mesh}",
         backend=backend,
-        devices=len(blocks),
-        checked_elements=sum(block.size for block in blocks.values()),
-        exact=_exact(loaded),
-        received_bytes=loaded.received_bytes,
-        lower_bound_bytes=loaded.lower_bound_bytes,
-        projected_peak_bytes=projected,
+        devices=devices,
+        checked_elements=checked,
+        exact=_exact(plan),
+        received_bytes=plan.received_bytes,
+        lower_bound_bytes=plan.lower_bound_bytes,
+        projected_peak_bytes=replace(plan, options=replace(plan.options, backend=backend)).peak_bytes,
         measured_peak_bytes=measured,
-        output=None if output_file is None else str(output_file),
+        output=None if output is None else str(output),
     )
+
+
+def show(report: Report, as_json: bool) -> None:
+    """Print a report."""
     print(json.dumps(asdict(report)) if as_json else _text_of(report))
-    return OK if measured is None or measured <= projected else FAILED
 
 
 def _exact(plan: Plan) -> bool:
@@ -104,9 +122,10 @@ def _exact(plan: Plan) -> bool:
     return partial is None or partial.reduction in ("max", "min") or kind in "biu"
 
 
-def _input(plan: Plan, path: Path) -> NDArray[Any]:
+def read_input(plan: Plan, path: Path, mapped: bool = False) -> NDArray[Any]:
+    """The global array that a plan starts from, in memory or mapped. Raises UsageError, OSError."""
     try:
-        loaded: Any = np.load(path, allow_pickle=False)
+        loaded: Any = np.load(path, mmap_mode="r" if mapped and math.prod(plan.source.shape) else None)
     except (ValueError, EOFError):
         raise UsageError(f"'{path}' is not a NumPy file; write it with numpy.save(path, array)") from None
     if isinstance(loaded, Mapping):

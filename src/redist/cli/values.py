@@ -17,26 +17,31 @@ __all__ = ["counted"]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def counted(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Element n (row-major) is n times an odd number, in as many bits as the dtype holds exactly.
+def counted(shape: tuple[int, ...], dtype: str, box: tuple[slice, ...] | None = None) -> NDArray[Any]:
+    """Element n (row-major) is n times an odd number, in as many bits as the dtype holds exactly; of the
+    whole array, or of a box of it.
 
     All elements differ where there are that many values (2**24 of f32); where there are not, they repeat
     without a period that blocks could share.
     """
-    scrambled = np.arange(math.prod(shape), dtype=np.uint64) * _ODD
-    return _in_dtype(scrambled, numpy_dtype(dtype)).reshape(shape)
+    parts = [range(size) for size in shape] if box is None else [range(part.start, part.stop) for part in box]
+    index = np.zeros([len(part) for part in parts], dtype=np.uint64)
+    for i, (part, size) in enumerate(zip(parts, shape, strict=True)):
+        index *= np.uint64(size)
+        index += np.arange(part.start, part.stop, dtype=np.uint64).reshape([-1] + [1] * (len(shape) - i - 1))
+    return _in_dtype(index.reshape(-1) * _ODD, numpy_dtype(dtype), math.prod(shape)).reshape(index.shape)
 
 
-def _in_dtype(scrambled: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _in_dtype(scrambled: NDArray[np.uint64], dtype: np.dtype[Any], total: int) -> NDArray[Any]:
     if dtype.kind == "c":
         half = np.dtype(f"f{dtype.itemsize // 2}")
         made = np.empty(scrambled.shape, dtype=dtype)
-        made.real, made.imag = _in_dtype(scrambled, half), _in_dtype(~scrambled, half)
+        made.real, made.imag = _in_dtype(scrambled, half, total), _in_dtype(~scrambled, half, total)
         return made
     bits = _exact_bits(dtype)
     if bits is not None:
         # The low bits are a bijection, but with a power of two as their period; the high ones have none.
-        low = len(scrambled) <= 1 << bits
+        low = total <= 1 << bits
         kept = scrambled & np.uint64((1 << bits) - 1) if low else scrambled >> np.uint64(64 - bits)
         return kept.astype(np.int64).astype(dtype)
     width = dtype.itemsize  # dates, fixed-width text, raw bytes

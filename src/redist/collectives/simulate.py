@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redist.collectives.plan import Plan
     from redist.types.layout import Layout
 
-__all__ = ["assemble", "check_blocks", "scatter", "simulate"]
+__all__ = ["assemble", "check_block", "check_blocks", "scatter", "simulate"]
 
 
 def simulate(
@@ -175,7 +175,7 @@ def check_blocks(plan: Plan, value: NDArray[Any], result: Mapping[int, NDArray[A
             f"the plan ends on devices {sorted(result)}, the target is on {sorted(target.mesh.device_ids)}"
         )
     starts, stops = target.boxes()
-    inexact = plan.source.partial is not None and plan.source.partial.reduction in ("sum", "prod")
+    inexact = _inexact(plan)
     kept = target.mesh.count(target.partial_axes)
     expected_value = value
     if kept > 1:
@@ -189,6 +189,19 @@ def check_blocks(plan: Plan, value: NDArray[Any], result: Mapping[int, NDArray[A
         lower = starts[p].tolist()
         box = tuple(slice(a, b) for a, b in zip(lower, stops[p].tolist(), strict=True))
         _compare(plan, target.mesh.describe_device(device), result[device], expected_value[box], inexact, lower)
+
+
+def check_block(plan: Plan, device: int, block: NDArray[Any], wanted: NDArray[Any]) -> None:
+    """Compare one device's (reduced) block with what the target makes of the global array there.
+
+    Raises ProofError naming the first element that differs.
+    """
+    origin = [part.start for part in plan.target.box(device)]
+    _compare(plan, plan.target.mesh.describe_device(device), block, wanted, _inexact(plan), origin)
+
+
+def _inexact(plan: Plan) -> bool:
+    return plan.source.partial is not None and plan.source.partial.reduction in ("sum", "prod")
 
 
 def _check_shapes(plan: Plan, result: Mapping[int, NDArray[Any]]) -> None:

@@ -80,7 +80,7 @@ def digit_bijection(problem: Problem, before: Lists, after: Lists) -> list[Pair]
             pairs.append((a, b))
             if len(a) == len(b) == 1:
                 follows[a[0]] = b[0]
-    return pairs + [((a,), (b,)) for a, b in _free_pairs(problem, before, after, follows)]
+    return pairs + _free_pairs(problem, before, after, follows)
 
 
 def _segments(problem: Problem, old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[Pair]:
@@ -94,26 +94,29 @@ def _segments(problem: Problem, old: tuple[int, ...], new: tuple[int, ...]) -> I
         old, new = old[n:], new[m:]
 
 
-def _free_pairs(problem: Problem, before: Lists, after: Lists, follows: dict[int, int]) -> list[tuple[int, int]]:
+def _free_pairs(problem: Problem, before: Lists, after: Lists, follows: dict[int, int]) -> list[Pair]:
     ours, theirs = list(problem.unused(before)), list(problem.unused(after))
-    pairs: list[tuple[int, int]] = []
+    pairs: list[Pair] = []
     for start in list(theirs):
         end = start
         while end in follows:
             end = follows[end]
         if end in ours and problem.sizes[end] == problem.sizes[start]:
-            pairs.append((end, start))
+            pairs.append(((end,), (start,)))
             ours.remove(end)
             theirs.remove(start)
-
-    def size(d: int) -> int:
-        return problem.sizes[d]
-
-    return pairs + list(zip(sorted(ours, key=size), sorted(theirs, key=size), strict=True))
+    for start in list(theirs):
+        alike = next((d for d in ours if problem.sizes[d] == problem.sizes[start]), None)
+        if alike is not None:
+            pairs.append(((alike,), (start,)))
+            ours.remove(alike)
+            theirs.remove(start)
+    # What is left has one product on both sides, but is cut differently, where digits are whole axes.
+    return [*pairs, (tuple(ours), tuple(theirs))] if ours else pairs
 
 
 def free_groups(problem: Problem, alignment: Alignment, before: Lists, after: Lists) -> Free:
     """Which replica sends, on axes."""
     free = set(problem.unused(before))
-    pairs = [(a, b) for a, b in digit_bijection(problem, before, after) if len(a) == 1 and a[0] in free]
+    pairs = [(a, b) for a, b in digit_bijection(problem, before, after) if free.issuperset(a)]
     return Free(tuple((alignment.axes(a), alignment.axes(b)) for a, b in pairs))

@@ -32,14 +32,15 @@ from redist.synth.single import local_route, one_all_to_all, one_permute
 
 __all__ = ["all_to_alls", "several_moves", "slicings", "still_to_move"]
 
-_EXPANSIONS = 300
 _SLICINGS = 2048
 _FINISHES = (local_route, one_all_to_all, one_permute, permute_and_all_to_all)
 
 Node = tuple[int, int, int, Lists, tuple[Middle, ...], Lists]
 
 
-def several_moves(problem: Problem, best: Route | None, permutes: bool = True) -> tuple[Route | None, float]:
+def several_moves(
+    problem: Problem, best: Route | None, permutes: bool = True, expansions: int = 300
+) -> tuple[Route | None, float]:
     """(the cheapest route of all-to-alls and permutes, or `best` where nothing is cheaper; a proven lower
     bound on what such routes receive)."""
     target = problem.block(problem.target)
@@ -54,13 +55,12 @@ def several_moves(problem: Problem, best: Route | None, permutes: bool = True) -
             queue.append((bound, 2, next(order), lists, (), added))
     heapq.heapify(queue)
     seen: dict[tuple[Lists, int], int] = {}
-    expansions = 0
     while queue:
         bound, steps, _, lists, moves, added = heapq.heappop(queue)
         if (bound, steps) >= best_cost:
             break
-        expansions += 1
-        if expansions > _EXPANSIONS:
+        expansions -= 1
+        if expansions < 0:
             return best, bound
         paid = cost(problem, Route(added, moves, ((),) * len(lists)))[0]
         if moves:

@@ -1,0 +1,1 @@
+"""Several hosts on one machine: network namespaces joined by a switch, every link shaped."""

@@ -1,0 +1,10 @@
+"""Where the tests of rules find their operations and the independent reading of rules."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
