@@ -8,6 +8,7 @@ A result file is what a suite of `python -m benchmarks` writes. Nothing on the p
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -61,7 +62,11 @@ class Run:
     @staticmethod
     def read(path: Path) -> Run:
         """Raises ValueError for a file without a header."""
-        records = list(read_records(path))
+        if path.suffix == ".gz":
+            with gzip.open(path, "rt", encoding="utf-8") as lines:
+                records = [json.loads(line) for line in lines]
+        else:
+            records = list(read_records(path))
         header = next((r for r in records if r["record"] == "run"), None)
         if header is None:
             raise ValueError(
@@ -83,25 +88,22 @@ class Run:
     def about(self) -> str:
         """How, when, where and with what it ran."""
         header, machine = self.header, self.header["machine"]
-        changed = "" if header["changes"] is None else " with changes"
+        command = re.sub(r" --results[ =]\S+", "", " ".join(["python -m benchmarks", *header["command"]]))
+        commit = (header["commit"] or "no commit")[:10] + ("" if header["changes"] is None else " with changes")
         versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-        memory = machine["memory_bytes"]
-        size = f", {memory / 2**30:.0f} GiB" if memory else ""
-        return (
-            f"`python -m benchmarks {' '.join(header['command'])}` at "
-            f"{(header['commit'] or 'no commit')[:10]}{changed}, {header['started'][:10]}. {machine['processor']}, {machine['usable_cores']} cores{size}, "
-            f"{machine['system']}; {versions}."
-        )
+        size = f", {machine['memory_bytes'] / 2**30:.0f} GiB" if machine["memory_bytes"] else ""
+        where = f"{machine['processor']}, {machine['usable_cores']} cores{size}, {machine['system']}"
+        return f"`{command}` at {commit}, {header['started'][:10]}. {where}; {versions}."
 
 
 def keep(path: Path) -> Path:
     """Put a result file where the page finds it; times with four digits, which is more than they are good for."""
     run = Run.read(path)
     KEPT.mkdir(exist_ok=True)
-    made = KEPT / f"{run.name}.jsonl"
+    made = KEPT / f"{run.name}.jsonl.gz"
     lines = [run.header, *run.records]
     text = "".join(json.dumps(_short(record), separators=(",", ":")) + "\n" for record in lines)
-    made.write_text(text, encoding="utf-8")
+    made.write_bytes(gzip.compress(text.encode(), mtime=0))  # the same bytes for the same results
     return made
 
 
@@ -316,7 +318,7 @@ def main(arguments: Sequence[str]) -> None:
     """Keep the files given, then write page and table."""
     for name in arguments:
         keep(Path(name))
-    runs = [Run.read(path) for path in sorted(KEPT.glob("*.jsonl"))]
+    runs = [Run.read(path) for path in sorted(KEPT.glob("*.jsonl.gz"))]
     PAGE.write_text(page(runs), encoding="utf-8")
     text = README.read_text(encoding="utf-8")
     README.write_text(FIGURES.sub(lambda m: f"{m[1]}{figures(runs)}{m[2]}", text), encoding="utf-8")

@@ -26,8 +26,8 @@ from redist.types.layout import Layout
 __all__ = ["Candidate", "exchanges", "in_normal_form", "uniform_candidates"]
 
 _FEW_DIGITS = 5
-_SHORT = 30
-"""Expansions of a search over more digits, which seldom finds what the closed forms do not."""
+_MOST_MOVES = 500
+"""How many moves are looked at where digits are many: that seldom finds what the closed forms do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,7 @@ def _routes(problem: Problem, even: bool) -> tuple[tuple[Route, float | None], .
 
 def _whole_axes(setting: _Setting) -> Iterator[Candidate]:
     """Routes of several moves on axes as they are cut, where primes are too many to search."""
-    few = len(setting.problem.sizes) <= _FEW_DIGITS
-    route, _ = several_moves(setting.problem, None, expansions=300 if few else _SHORT)
+    route, _ = several_moves(setting.problem, None, most_moves=_MOST_MOVES)
     if route is not None and (steps := setting.steps(route)) is not None:
         yield Candidate(steps)
 

@@ -32,6 +32,7 @@ from redist.synth.single import local_route, one_all_to_all, one_permute
 
 __all__ = ["all_to_alls", "several_moves", "slicings", "still_to_move"]
 
+_EXPANSIONS = 300
 _SLICINGS = 2048
 _FINISHES = (local_route, one_all_to_all, one_permute, permute_and_all_to_all)
 
@@ -39,10 +40,10 @@ Node = tuple[int, int, int, Lists, tuple[Middle, ...], Lists]
 
 
 def several_moves(
-    problem: Problem, best: Route | None, permutes: bool = True, expansions: int = 300
+    problem: Problem, best: Route | None, permutes: bool = True, most_moves: int = 100_000
 ) -> tuple[Route | None, float]:
     """(the cheapest route of all-to-alls and permutes, or `best` where nothing is cheaper; a proven lower
-    bound on what such routes receive)."""
+    bound on what such routes receive). The search ends when it has looked at `most_moves` moves."""
     target = problem.block(problem.target)
     best_cost = cost(problem, best) if best else (math.inf, math.inf)
     order = itertools.count()
@@ -55,12 +56,13 @@ def several_moves(
             queue.append((bound, 2, next(order), lists, (), added))
     heapq.heapify(queue)
     seen: dict[tuple[Lists, int], int] = {}
+    expansions = looked_at = 0
     while queue:
         bound, steps, _, lists, moves, added = heapq.heappop(queue)
         if (bound, steps) >= best_cost:
             break
-        expansions -= 1
-        if expansions < 0:
+        expansions += 1
+        if expansions > _EXPANSIONS or looked_at > most_moves:
             return best, bound
         paid = cost(problem, Route(added, moves, ((),) * len(lists)))[0]
         if moves:
@@ -74,6 +76,9 @@ def several_moves(
                     break
         block = problem.block(lists)
         for move in all_to_alls(problem, lists):
+            looked_at += 1
+            if looked_at > most_moves:
+                break
             after = apply(move, lists)
             group = math.prod(problem.count(digits) for digits, _, _ in move.moves)
             price = paid + block - block // group

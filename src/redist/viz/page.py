@@ -144,7 +144,7 @@ def _figure(grid: Grid, before: Layout | None, layout: Layout, device: int) -> s
     held = grid.cells(layout, device)
     had = set(held) if before is None else set(grid.cells(before, device))
     if before is not None and before.mesh.count(before.partial_axes) > layout.mesh.count(layout.partial_axes):
-        had = set()  # contributions of others have come in everywhere
+        had = set[Cell]()  # contributions of others have come in everywhere
     ordered = sorted(held, key=lambda cell: cell not in had)  # thick edges over thin ones
     shapes = "".join(_shape(grid, cell, cell not in had) for cell in ordered)
     where = ",".join(f"{name}={value}" for name, value in layout.mesh.coordinates(device).items())
