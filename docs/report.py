@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT)]
 from benchmarks.cluster.plots import plot_cluster  # noqa: E402
 from benchmarks.cluster.tables import cluster_rows  # noqa: E402
 from benchmarks.executors.cluster import OWN as CLUSTER_OWN  # noqa: E402
-from benchmarks.executors.jax import AGAIN, BASE, CONTROL  # noqa: E402
+from benchmarks.executors.jax import AGAIN, BASE, CONTROL, PUT  # noqa: E402
 from benchmarks.mpi import mpi_rows  # noqa: E402
 from benchmarks.planners import CONTROL as PLAN_CONTROL  # noqa: E402
 from benchmarks.plots import plot_all  # noqa: E402
@@ -44,10 +44,11 @@ INTRODUCTION = """# Benchmarks
 What was measured, how, and on what. [docs/report.py](report.py) writes this page out of the result files in
 [docs/benchmarks](benchmarks); the commands below make new ones. [What the harness does](../benchmarks/README.md).
 
-All contestants of a problem get the same array, are checked against it element by element, and take turns, in every
-order equally often. A speedup is the median of the rounds' ratios, with a 95% interval by bootstrap. An interval that
-crosses 1 is a tie, one wholly below 0.95 a loss, one below 1 but not that far *behind*. A geometric mean's interval
-comes from drawing problems anew. XLA against itself, compiled twice, is the noise: what lies within it says nothing.
+All contestants of a problem get the same array, are checked against it element by element, and take turns, in orders
+in which each is at every place, and behind every other one, equally often. A speedup is the median of the rounds'
+ratios, with a 95% interval by bootstrap. An interval that crosses 1 is a tie, one wholly below 0.95 a loss, one below 1
+but not that far *behind*. A geometric mean's interval comes from drawing problems anew. XLA against itself, compiled
+twice, is the noise: what lies within it says nothing.
 A contestant that hands back its input runs along, and is found wrong every time, or the table says so.
 """
 
@@ -201,7 +202,7 @@ def one_host(run: Run, drawn: bool) -> str:
     rows: list[list[str]] = []
     for family in dict.fromkeys(r["family"] for r in records):
         group = [r for r in records if r["family"] == family]
-        for who, called in ((AGAIN, "XLA against itself"), ("redist", "redist over XLA")):
+        for who, called in ((AGAIN, "XLA against itself"), (PUT, "device_put over XLA"), ("redist", "redist over XLA")):
             found = summary(group, who, seed)
             if found is not None:
                 rows.append([f"{family}: {called}", *speedup_cells(found)])
@@ -268,10 +269,11 @@ def several_hosts(records: Sequence[Record], drawn: bool) -> str:
     ]
     parts = [
         "Hosts are network namespaces of one machine, joined by a switch; the kernel holds every link to its rate in "
-        "each direction. A host runs one JAX process with virtual devices, and Gloo between them. redist plans under "
-        "the topology that it finds by itself: axes between processes are slow. Shardy's plans are run by redist's JAX "
-        "backend. A round takes as long as its slowest host. *Less traffic*: XLA's bytes into the busiest host over "
-        "the contestant's, by the counters of the links.\n",
+        "each direction. A host runs one JAX process with virtual devices, and Gloo between them. Problems are random "
+        "pairs of layouts between which some device has to receive something, on meshes whose axes lie between hosts "
+        "or inside one. redist plans under the topology that it finds by itself: axes between processes are slow. "
+        "Shardy's plans are run by redist's JAX backend. A round takes as long as its slowest host. *Less traffic*: "
+        "XLA's bytes into the busiest host over the contestant's, by the counters of the links.\n",
         table((*SPEEDUPS, "less traffic"), rows),
         caught(records, CONTROL),
         lost(records, CLUSTER_OWN, 0),
@@ -291,25 +293,35 @@ def page(runs: Sequence[Run], drawn: bool = True) -> str:
         for run in runs:
             if run.select(kind):
                 parts.append(f"## {title}: suite {run.name}\n\n{run.about()}\n\n{section(run, drawn)}")
-    networks = [run for run in runs if run.select("cluster")]
+    networks = fullest(runs, "cluster")
     if networks:
-        about = "\n\n".join(run.about() for run in networks)
-        records = [r for run in networks for r in run.select("cluster")]
+        about = "\n\n".join(dict.fromkeys(run.about() for run, _ in networks))
+        records = [r for _, group in networks for r in group]
         parts.append(f"## Several hosts\n\n{about}\n\n{several_hosts(records, drawn)}")
     return "\n".join(parts)
+
+
+def fullest(runs: Sequence[Run], kind: str) -> list[tuple[Run, list[Record]]]:
+    """Per family, its results from the run that has most of them; of several such runs, the latest."""
+    found: dict[str, tuple[Run, list[Record]]] = {}
+    for run in sorted(runs, key=lambda run: run.header["started"]):
+        records = run.select(kind)
+        for family in dict.fromkeys(r["family"] for r in records):
+            group = [r for r in records if r["family"] == family]
+            if family not in found or len(group) >= len(found[family][1]):
+                found[family] = run, group
+    return list(found.values())
 
 
 def figures(runs: Sequence[Run]) -> str:
     """The table for the README: redist over XLA, everywhere, with the noise beside it."""
     rows: list[list[str]] = []
     for kind in ("timing", "cluster"):
-        records = {(r["family"], r["problem"]): r for run in runs for r in run.select(kind)}
-        for family in dict.fromkeys(family for family, _ in records):
-            group = [r for r in records.values() if r["family"] == family]
+        for _, group in fullest(runs, kind):
             own, noise = (summary(group, who, 0) for who in ("redist", AGAIN))
             if own is not None and noise is not None:
                 cells = [str(own.problems), str(own.mean), f"{own.largest:.1f}", str(own.verdicts["loss"])]
-                rows.append([family, *cells, str(noise.mean)])
+                rows.append([group[0]["family"], *cells, str(noise.mean)])
     headings = ("redist over XLA", "problems", "speedup, geometric mean [95%]", "largest", "losses", "XLA over itself")
     return table(headings, rows)
 

@@ -50,7 +50,7 @@ def main() -> int:
             running.append(
                 subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=said, env=environment)
             )
-    while any(process.poll() is None for process in running):
+    while None in [process.poll() for process in running]:
         for host, process in enumerate(running):
             if process.returncode:
                 said = _said(host).read_text(encoding="utf-8", errors="replace")[-_TAIL:]

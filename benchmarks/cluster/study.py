@@ -22,7 +22,7 @@ from benchmarks.problems import Problem, timing_problems
 from benchmarks.records import ROOT, Store
 from benchmarks.study import progress_bar
 from benchmarks.suites import ClusterPart
-from redist.types import Layout
+from redist.types import Layout, lower_bound
 
 __all__ = ["ClusterError", "cluster_problems", "cluster_study", "cluster_trusted", "least_crossing_bytes", "shaped"]
 
@@ -47,11 +47,13 @@ def shaped(parts: Sequence[ClusterPart], rate: str | None, delay: str | None) ->
 
 
 def cluster_problems(part: ClusterPart, seed: int) -> list[Problem]:
-    """Random pairs of layouts on all devices; consecutive devices share a host."""
+    """Random pairs of layouts on all devices of which some device has to receive something; consecutive devices
+    share a host."""
     delay = f", delay {part.delay}" if part.delay else ""
     family = f"{part.hosts} hosts x {part.each} devices, {part.rate}{delay}"
-    found = timing_problems(part.hosts * part.each, part.count, seed, part.sizes, part.meshes)
-    return [Problem(family, p.key, p.source, p.target) for p in found]
+    found = timing_problems(part.hosts * part.each, 2 * part.count, seed, part.sizes, part.meshes)
+    moving = [p for p in found if lower_bound(p.source, p.target) > 0]
+    return [Problem(family, p.key, p.source, p.target) for p in moving[: part.count]]
 
 
 def least_crossing_bytes(source: Layout, target: Layout, each: int) -> int:
@@ -115,8 +117,10 @@ def _launched(part: ClusterPart, problems: Sequence[Problem], seed: int) -> Gene
             while True:
                 watch = threading.Timer(_SILENCE_SECONDS, hosts.kill)
                 watch.start()
-                line = hosts.stdout.readline()
-                watch.cancel()
+                try:
+                    line = hosts.stdout.readline()
+                finally:
+                    watch.cancel()
                 if not line:
                     break
                 if line.startswith(b"{"):  # libraries print here too

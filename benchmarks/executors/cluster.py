@@ -2,14 +2,13 @@
 
 Run as `python -m benchmarks.executors.cluster JOB.json HOST ADDRESS`; host 0 prints one record per problem. All
 processes compile and run the same programs in the same order. Contestants get the same array, are checked
-against it, block by block on every host, and then take turns in every order equally often. Each call starts
+against it, block by block on every host, and then take turns in balanced orders. Each call starts
 after a barrier, and a round's time is that of the slowest process. What crossed the network is read off the
 counters of the hosts' links.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.executors.jax import AGAIN, BASE, CONTROL
+from benchmarks.executors.jax import AGAIN, BASE, CONTROL, balanced_orders
 from redist.types import Layout, Mesh
 
 __all__ = ["CONTESTANTS", "OWN", "SHARDY", "race"]
@@ -187,11 +186,9 @@ def _rounds(
     repeats = max(1, min(20, math.ceil(_SAMPLE_SECONDS / max(float(slowest.max()), 1e-6))))
     count = max(6, min(rounds, int(_BUDGET_SECONDS / (float(slowest.sum()) * repeats))))
     mine: dict[str, list[float]] = {name: [] for name in calls}
-    orders: list[tuple[str, ...]] = []
+    orders: list[list[str]] = []
     for _ in range(count):
-        if not orders:
-            orders = list(itertools.permutations(calls))
-            rng.shuffle(orders)
+        orders = orders or balanced_orders(list(calls), rng)
         for name in orders.pop():
             mine[name].append(_timed(calls[name], array, hosts, repeats))
     together = hosts.all([taken for name in calls for taken in mine[name]]).max(axis=0).reshape(len(calls), count)

@@ -33,3 +33,17 @@ LLAMA_MP = ManualPartition({f"params/*/{name}": dim for name, dim in _LLAMA_DIMS
 """The same with groups of heads."""
 LLAMA_Z2 = zero2(LLAMA_LARGE)
 LLAMA_Z3 = zero3(LLAMA_LARGE)
+
+UNET_MP = ManualPartition(
+    {"params/convs/widen": 3, "params/convs/narrow": 2, "params/qkv": 2, "params/out": 0}, "M", label="MP"
+)
+"""Channels between the two convolutions of the residual block, and heads."""
+
+EDGES = ManualPartition({name: 0 for name in ("graph/edges", "graph/senders", "graph/receivers")}, "B", label="edges")
+"""Edges apart, nodes whole: every device sums its edges' messages, and the sums are added."""
+GRAPH_MP = ManualPartition(
+    {f"params/rounds/*/{name}": dim for name, dim in {"edge": 1, "message": 0, "node": 1, "update": 0}.items()},
+    "M",
+    label="MP",
+)
+"""Hidden features of both networks of a round."""

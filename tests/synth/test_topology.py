@@ -14,8 +14,9 @@ from redist.collectives import Link, Topology
 from redist.collectives.copies import Copies
 from redist.collectives.steps import op_name
 from redist.synth.planner import UNIFORM_STEPS, synthesize
-from redist.testing import all_layouts
+from redist.testing import all_layouts, random_layout
 from redist.types import Layout, Mesh, SubAxis
+from redist.types.digits import aligned
 
 _UNIFORM = Topology()
 _SLOW_X = Topology("slow outer axis", {"x": Link(bandwidth=1e9)}, Link(bandwidth=1e10))
@@ -169,3 +170,19 @@ def test_an_exchange_is_chosen_where_it_is_faster(backend: str) -> None:
         else:
             assert exchange >= uniform.seconds * (1 - 1e-9), (source, target)
     assert 5 < chosen < 75
+
+
+@pytest.mark.parametrize("mesh", ["x=8,y=8,z=8", "x=6,y=4,z=4", "x=4,y=6,z=9", "x=16,y=12"])
+def test_axes_cut_in_parts_under_a_topology(mesh: str) -> None:
+    """Meshes of more primes than are searched, layouts with parts of axes: plans reach the target all the same."""
+    rng = random.Random(mesh)
+    axes = Mesh.parse(mesh)
+    for _ in range(8):
+        shape = (axes.size, axes.size)
+        source, target = (
+            random_layout(rng, axes, shape, uneven=False, rules=False, partial=False, dtypes=("f32",)) for _ in range(2)
+        )
+        for topology in (_SLOW_X, _LATENCY) if aligned(source, target) else ():
+            plan = synthesize(source, target, topology=topology, steps=UNIFORM_STEPS)
+            assert plan.layouts[-1].equivalent(target)
+            assert plan.largest_block_bytes <= plan.block_bound_bytes

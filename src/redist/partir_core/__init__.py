@@ -11,6 +11,7 @@ Source: PartIR, arXiv 2401.11202.
 
 from redist.partir_core.api import Partitioned, jit
 from redist.partir_core.conflicts import Blocked, Conflict
+from redist.partir_core.distributed import DistributedArray
 from redist.partir_core.lowered import Compiled, Lowered
 from redist.partir_core.report import Move, Report
 from redist.partir_core.tactics import FIRST_DIVISIBLE_DIM, REPLICATED, UNKNOWN, ManualPartition
@@ -23,6 +24,7 @@ __all__ = [
     "Blocked",
     "Compiled",
     "Conflict",
+    "DistributedArray",
     "Lowered",
     "ManualPartition",
     "Move",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redist.errors import BackendError, TracingError
 from redist.partir_core.calls import Call, Marks
@@ -40,6 +40,7 @@ def jit(
     topology: Topology | None = None,
     flops_per_second: float | None = None,
     verify: bool = False,
+    comm: Any = None,
 ) -> Partitioned:
     """`fn` partitioned over `mesh` by the schedule's tactics, in order. Behaves like `jax.jit`.
 
@@ -51,14 +52,24 @@ def jit(
     `flops_per_second` the compute rate of a device, for the report's seconds. `verify=True` proves every
     distinct redistribution, and raises ProofError for one that is not proved.
 
+    On `backend="mpi"`, device d of the mesh is rank d of `comm` (an mpi4py communicator of as many ranks,
+    `MPI.COMM_WORLD` by default), and all ranks call and compile together. A rank passes global arrays, of
+    which only its block is read, or `DistributedArray`s, of which it holds its block, and gets
+    `DistributedArray`s, to pass on or to gather. What is traced on one rank is to be traced on all: arguments
+    of the same shapes, static arguments and schedule. What fails on one rank is raised on all, and a donated
+    `DistributedArray` is used up. Derivatives, `vmap` and `jit` go inside the function.
+
     Raises TracingError for arguments of the wrong kind, BackendError for an unknown backend. Calling or
     lowering raises TracingError and LayoutError for tactics that do not fit the function (see
-    `ManualPartition`) and LayoutError for devices that are not there.
+    `ManualPartition`) and LayoutError for devices that are not there; on MPI, BackendError for a communicator
+    of another size than the mesh, for ranks that differ, and for what fails while running.
     """
     if not callable(fn):
         raise TracingError(f"{fn!r} is not a function; partir.jit takes a function of arrays and pytrees")
-    if backend != "jax":
-        raise BackendError(f"unknown backend {backend!r}; partitioned programs run on 'jax'")
+    if backend not in ("jax", "mpi"):
+        raise BackendError(f"unknown backend {backend!r}; partitioned programs run on 'jax' and 'mpi'")
+    if comm is not None and backend != "mpi":
+        raise BackendError(f"comm is for backend='mpi', and the backend is {backend!r}; leave one of them out")
     wrong = [tactic for tactic in schedule if not isinstance(tactic, ManualPartition)]  # pyright: ignore[reportUnnecessaryIsInstance]
     if wrong:
         raise TracingError(f"a schedule is a list of tactics, got {', '.join(map(repr, wrong))}")
@@ -72,6 +83,8 @@ def jit(
         topology,
         flops_per_second,
         verify,
+        backend,
+        comm,
     )
     marks = Marks.of(fn, static_argnums, static_argnames, donate_argnums, donate_argnames)
     return Partitioned(fn, terms, marks)
@@ -87,7 +100,7 @@ class Partitioned:
         self._terms = terms
         self._marks = marks
         self._names = names
-        self._made: dict[Any, Compiled] = {}
+        self._made: dict[Any, Any] = {}
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace, partition and report, for arguments of these shapes (arrays or `ShapeDtypeStruct`s)."""
@@ -98,16 +111,40 @@ class Partitioned:
         decides, the outermost."""
         if _TRACING.get():
             return self._fn(*args, **kwargs)
+        if self._terms.backend == "mpi":
+            return self._called_together(args, kwargs)
         call = Call.of(self._fn, self._marks, args, kwargs)
-        compiled = self._made.get(call.key)
+        compiled: Compiled | None = self._made.get(call.key)
         if compiled is None:
             lowered = self._lowered(call)
-            compiled = lowered.runner()
+            compiled = cast("Compiled", lowered.runner())
             if not lowered.captures_tracers:
                 self._made[call.key] = compiled
         if call.traced:
             return compiled.unflatten(differentiable(compiled.run, call, self._tangents)(*call.leaves))
         return compiled.unflatten(compiled.run(call.leaves))
+
+    def _called_together(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from redist.partir_core.run_mpi import RankCompiled, call_together
+
+        def prepared() -> tuple[RankCompiled, Sequence[Any]]:
+            call = Call.of(self._fn, self._marks, args, kwargs)
+            compiled: RankCompiled | None = self._made.get(call.key)
+            if compiled is None:
+                lowered = self._lowered(call)
+                if call.traced or lowered.captures_tracers:
+                    raise TracingError(
+                        f"{self._name} is partitioned for MPI, which runs outside of JAX's transformations; put jit, "
+                        "grad and vmap inside the function instead"
+                    )
+                compiled = self._made[call.key] = cast("RankCompiled", lowered.runner())
+            return compiled, call.leaves
+
+        return call_together(self._terms, self._name, prepared)
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._fn, "__name__", "function").strip("<>")
 
     def _tangents(self, call: Call, inexact: Sequence[int]) -> Partitioned:
         """The derivative, partitioned by the same schedule: tangents go by the names of their inputs."""
@@ -132,9 +169,6 @@ class Partitioned:
                 traced = plain.trace(*call.args, **call.kwargs)
         finally:
             _TRACING.reset(token)
-        name = getattr(self._fn, "__name__", "function")
         captured = list(getattr(traced, "_consts", ()))
-        program = program_of(
-            traced.jaxpr, name.strip("<>"), self._input_names(call), output_names(traced.out_info), captured
-        )
+        program = program_of(traced.jaxpr, self._name, self._input_names(call), output_names(traced.out_info), captured)
         return Lowered(program, self._terms, call.tree, traced.out_info, call.donated(marks))

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from redist.errors import TracingError
+from redist.partir_core.distributed import DistributedArray, is_key
 from redist.partir_core.names import argument_names, path_names
 
-__all__ = ["Call", "Marks"]
+__all__ = ["Call", "Marks", "abstract_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Call:
             names = path_names(argument_names(fn, len(args), marks.static), dynamic, named)
             listed = ", ".join(f"{names[n]} is {leaves[n]!r}" for n in wrong[:5])
             raise TracingError(f"{listed}: arguments are arrays and pytrees of arrays; name others in static_argnames")
-        shapes = [_abstract(leaf) for leaf in leaves]
+        shapes = [abstract_of(leaf) for leaf in leaves]
         abstract, abstract_named = jax.tree.unflatten(tree, shapes)
         full = list(args)
         for n, value in zip(positions, abstract, strict=True):
@@ -132,12 +133,15 @@ def _is_array(leaf: Any) -> bool:
     return (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) or isinstance(leaf, (bool, int, float, complex))
 
 
-def _abstract(leaf: Any) -> Any:
+def abstract_of(leaf: Any) -> Any:
     """Shape and dtype alone: where an array is has no say in what is traced."""
     from redist.collectives.backends.jax.modules import jax
 
     if isinstance(leaf, jax.ShapeDtypeStruct):
         struct: Any = leaf
         return jax.ShapeDtypeStruct(struct.shape, struct.dtype, weak_type=struct.weak_type)
+    if isinstance(leaf, DistributedArray):
+        dtype = leaf.dtype if is_key(leaf) else jax.dtypes.canonicalize_dtype(leaf.dtype)
+        return jax.ShapeDtypeStruct(leaf.shape, dtype, weak_type=leaf.weak_type)
     aval: Any = jax.typeof(leaf)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)

@@ -21,6 +21,7 @@ from redist.types.mesh import Mesh, SubAxis
 
 if TYPE_CHECKING:
     from redist.collectives.topology import Topology
+    from redist.partir_core.run_mpi import RankCompiled
 
 __all__ = ["Compiled", "Lowered", "Terms"]
 
@@ -37,6 +38,9 @@ class Terms:
     topology: Topology | None = None
     flops_per_second: float | None = None
     verify: bool = False
+    backend: str = "jax"
+    comm: Any = None
+    """The mpi4py communicator of the backend "mpi"; None for all ranks."""
 
 
 class Lowered:
@@ -112,6 +116,22 @@ class Lowered:
         structure = jax.tree.structure(self.out_info)
         return jax.tree.unflatten(structure, [self._sharding(x) for x in self.spmd.block.outputs])
 
+    @property
+    def constraints(self) -> dict[str, Any]:
+        """PartitionSpecs of tagged values by tag: for `jax.lax.with_sharding_constraint`, at the place of the
+        tag, on this mesh. Where one tag names several values, dimensions that they shard differently are left
+        to the compiler (`UNCONSTRAINED`).
+
+        Raises LayoutError for values that have no common rank, and for a tag that is sharded along a part of
+        an axis, which a PartitionSpec cannot say.
+        """
+        from redist.partir_core.mesh_jax import constraint
+
+        state = self._stages[-1].state
+        return {
+            name: constraint(name, [state.axes(value) for value in values]) for name, values in self.program.tags.items()
+        }
+
     def _sharding(self, x: int | Literal) -> Any:
         from redist.partir_core.mesh_jax import devices_of
 
@@ -130,13 +150,13 @@ class Lowered:
                 raise ProofError(f"a redistribution is {certificate.status}:\n{plan.explain()}")
         return len(plans)
 
-    def compile(self) -> Compiled:
-        """Compile for the mesh's devices."""
+    def compile(self) -> Compiled | RankCompiled:
+        """Compile for the mesh's devices. On MPI, collective."""
         made = self.runner()
         made.compile()
         return made
 
-    def runner(self) -> Compiled:
+    def runner(self) -> Compiled | RankCompiled:
         """To be compiled when it is first called."""
         return self._runner(len(self._stages) - 1)
 
@@ -147,7 +167,11 @@ class Lowered:
 
         return any(isinstance(x, jax.core.Tracer) for x in self.program.constants.values())
 
-    def _runner(self, stage: int) -> Compiled:
+    def _runner(self, stage: int) -> Compiled | RankCompiled:
+        if self._terms.backend == "mpi":
+            from redist.partir_core.run_mpi import RankCompiled
+
+            return RankCompiled(self._program(stage), self._terms, self._tree, self.out_info, self._donated)
         return Compiled(self._program(stage), self._terms, self._tree, self.out_info, self._donated)
 
     def _program(self, stage: int) -> SpmdProgram:
@@ -158,6 +182,7 @@ class Lowered:
                 share_gathers=terms.share_gathers,
                 any_reduction=terms.any_reduction,
                 topology=terms.topology,
+                backend=terms.backend,
             )
         return self._programs[stage]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from redist.collectives.backends.jax.modules import jax, lax
-from redist.errors import BackendError
+from redist.errors import BackendError, LayoutError
 from redist.partir_core.loops import Axes
 from redist.types.mesh import Mesh, SubAxis
 
-__all__ = ["Devices", "devices_of"]
+__all__ = ["Devices", "constraint", "devices_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,26 @@ def devices_of(mesh: Mesh, base: Any, axes: Iterable[SubAxis]) -> Devices:
     types = [kind for name, kind in zip(mesh.names, base.axis_types, strict=True) for _ in parts[name]]
     devices = np.asarray(base.devices).reshape([size for _, _, size in cuts])
     return Devices(jax.sharding.Mesh(devices, tuple(name for name, _, _ in cuts), axis_types=tuple(types)), mesh, parts)
+
+
+def constraint(name: str, axes: Sequence[Axes]) -> Any:
+    """The PartitionSpec of a tag whose values are laid out over these axes. Raises LayoutError."""
+    ranks = sorted({len(one) for one in axes})
+    if len(ranks) > 1:
+        listed = ", ".join(map(str, ranks))
+        raise LayoutError(f"tag {name} names values of {listed} dimensions; give them names of their own")
+    parts = sorted({str(axis) for one in axes for names in one for axis in names if axis.size is not None})
+    if parts:
+        raise LayoutError(
+            f"tag {name} is sharded along {', '.join(parts)}, and a PartitionSpec names whole axes only; use a mesh in "
+            "which these parts are axes"
+        )
+    free = jax.sharding.PartitionSpec.UNCONSTRAINED
+    dims = [
+        (tuple(axis.axis for axis in found[0]) or None) if all(one == found[0] for one in found) else free
+        for found in zip(*axes, strict=True)
+    ]
+    return jax.sharding.PartitionSpec(*dims)
 
 
 def _edges(mesh: Mesh, axis: SubAxis) -> tuple[int, int]:

@@ -26,8 +26,9 @@ from redist.types.layout import Layout
 __all__ = ["Candidate", "exchanges", "in_normal_form", "uniform_candidates"]
 
 _FEW_DIGITS = 5
-_MOST_MOVES = 500
-"""How many moves are looked at where digits are many: that seldom finds what the closed forms do not."""
+_FEW_MOVES, _MANY_MOVES = 500, 100_000
+"""How many moves are looked at where digits are many, with a route at hand (that seldom finds a better one), and
+without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +147,18 @@ def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[st
         if steps is not None:
             best = best or route
             yield Candidate(steps, None if timed else bound)
-    if best is None or not fine.even:
+    if not fine.even:
         return
     few = len(fine.problem.sizes) <= _FEW_DIGITS
+    if best is None:
+        coarse = None if few else _Setting.of(src, dst, primes=False)
+        yield from () if coarse is None else _whole_axes(coarse, _MANY_MOVES)
+        return
     if not few and (timed or len(best.middle) > 1):
         coarse = _Setting.of(src, dst, primes=False)
         assert coarse is not None, "what is aligned in primes is aligned"
         if len(best.middle) > 1:
-            yield from _whole_axes(coarse)
+            yield from _whole_axes(coarse, _FEW_MOVES)
         if timed:
             yield from _by_seconds(coarse, topology, None)
     elif timed:
@@ -208,9 +213,9 @@ def _routes(problem: Problem, even: bool) -> tuple[tuple[Route, float | None], .
     return tuple(found) if best is None else (*found, (best, bound))
 
 
-def _whole_axes(setting: _Setting) -> Iterator[Candidate]:
+def _whole_axes(setting: _Setting, most_moves: int) -> Iterator[Candidate]:
     """Routes of several moves on axes as they are cut, where primes are too many to search."""
-    route, _ = several_moves(setting.problem, None, most_moves=_MOST_MOVES)
+    route, _ = several_moves(setting.problem, None, most_moves=most_moves)
     if route is not None and (steps := setting.steps(route)) is not None:
         yield Candidate(steps)
 
@@ -220,6 +225,7 @@ def _by_seconds(setting: _Setting, topology: Topology, best: Route | None) -> It
     names = tuple(alignment.axes([d])[0].axis for d in range(len(problem.sizes)))
     prices = Prices(names, tuple(map(topology.link, names)), setting.src.itemsize, topology.copies)
     start = TimedRoute(best.slices, best.middle, best.stages) if best else None
-    route, bound = fastest_route(problem, prices, start)
+    most_moves = _MANY_MOVES if len(problem.sizes) <= _FEW_DIGITS else 4 * _FEW_MOVES
+    route, bound = fastest_route(problem, prices, start, most_moves)
     if route is not None and (steps := setting.steps(route)) is not None:
         yield Candidate(steps, bound)

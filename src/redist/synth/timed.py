@@ -23,7 +23,6 @@ from redist.synth.single import one_permute
 
 __all__ = ["Prices", "fastest_route", "route_seconds"]
 
-_EXPANSIONS = 4000
 _SLICINGS = 4096
 
 
@@ -118,8 +117,11 @@ _Cost = tuple[float, int, int]
 else is equal, an all-to-all that follows a slice cuts its pieces from what is sliced in one copy."""
 
 
-def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> tuple[TimedRoute | None, float]:
-    """(the fastest route, or `best` where none is faster; a proven lower bound in seconds)."""
+def fastest_route(
+    problem: Problem, prices: Prices, best: TimedRoute | None, most_moves: int = 100_000
+) -> tuple[TimedRoute | None, float]:
+    """(the fastest route, or `best` where none is faster; a proven lower bound in seconds). The search ends when
+    it has looked at about `most_moves` moves and gathers."""
     bound = _Bound.of(problem, prices)
     target_block = problem.block(problem.target)
     largest = max(problem.block(problem.source), target_block)
@@ -135,7 +137,7 @@ def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> 
     heapq.heapify(queue)
     cheapest: dict[tuple[Lists, bool], _Cost] = {}
     rest: dict[Lists, float] = {}
-    expansions = 0
+    looked_at = 0
     while queue:
         ahead, _, phase, paid, node = heapq.heappop(queue)
         if not _before(ahead, limit):
@@ -147,11 +149,11 @@ def fastest_route(problem: Problem, prices: Prices, best: TimedRoute | None) -> 
         seen = cheapest.get((node.lists, phase == 2))
         if phase and seen is not None and seen < (_rounded(paid), steps, awkward):
             continue
-        expansions += 1
-        if expansions > _EXPANSIONS:
+        if looked_at > most_moves:
             return best, ahead[0]
         sliced = phase == 0 and any(node.slices)
         for following, seconds, kind in _successors(problem, prices, node, phase, largest):
+            looked_at += 1
             spent = paid + seconds
             worse = awkward + int(sliced and (kind == 2 or not isinstance(following.middle[0], AllToAllMove)))
             cost = (_rounded(spent), steps + 1, worse)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cell", "Grid", "grid_of"]
 
-_MOST_DEVICES, _MOST_CELLS = 64, 20_000
+_MOST_DEVICES, _MOST_CELLS = 64, 10_000
 
 
 @dataclass(frozen=True, slots=True)

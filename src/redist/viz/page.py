@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_page"]
 
 _WIDTH, _HEIGHT = 100.0, 70.0
+_THIN = 4.0  # an edge would cover what is narrower
 _MOST_ACROSS = 4
 _GOLDEN_ANGLE = 137.508
 
@@ -159,8 +160,9 @@ def _shape(grid: Grid, cell: Cell, got: bool) -> str:
     hue, light = cell.origin * _GOLDEN_ANGLE % 360, (62, 78, 70)[cell.origin % 3]
     size = f'x="{left:.2f}" y="{top:.2f}" width="{width:.2f}" height="{height:.2f}"'
     inside = f"<title>{box or 'the scalar'}, of source block {cell.origin}{', new here' * got}</title>"
+    kind = "cell" + " got" * got + " thin" * (min(width, height) < _THIN)
     drawn = (
-        f'<rect class="cell{" got" * got}" {size} fill="hsl({hue:.0f} 65% {light}%)" data-origin="{cell.origin}" '
+        f'<rect class="{kind}" {size} fill="hsl({hue:.0f} 65% {light}%)" data-origin="{cell.origin}" '
         f'data-starts="{",".join(map(str, cell.starts))}" data-stops="{",".join(map(str, cell.stops))}">{inside}</rect>'
     )
     if width >= 5 * len(str(cell.origin)) + 2 and height >= 8:

@@ -27,10 +27,15 @@ __all__ = ["Frame", "Moves"]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The names of all mesh axes, and the device id at each row-major index over them."""
+    """The names of all mesh axes, and the device id at each row-major index over them.
+
+    `may_widen`: floats of 8 and 16 bits are reduced by XLA's own collectives, which on CPU move wider ones; not
+    by an exchange, sums on the device, and another exchange.
+    """
 
     axes: tuple[str, ...]
     ids: tuple[int, ...]
+    may_widen: bool = False
 
     def numbers(self, mesh: Mesh) -> NDArray[np.int64]:
         """The number here of the device at each position of a mesh of the same devices."""

@@ -19,7 +19,7 @@ Groups = list[list[int]]
 
 def reduce_scattered(pieces: Any, reduction: Reduction, groups: Groups, frame: Frame) -> Any:
     """Pieces stacked on a leading dimension by receiver; each device gets the reduction of its own."""
-    if reduction == "sum" and _native(pieces.dtype, reduction):
+    if reduction == "sum" and pieces.dtype != jnp.bool_ and _native(pieces.dtype, reduction, frame):
         return lax.psum_scatter(pieces, frame.axes, axis_index_groups=groups, scatter_dimension=0, tiled=False)
     return _reduced(_exchanged(pieces, groups, frame), reduction)
 
@@ -27,7 +27,9 @@ def reduce_scattered(pieces: Any, reduction: Reduction, groups: Groups, frame: F
 def all_reduced(block: Any, reduction: Reduction, groups: Groups, frame: Frame) -> Any:
     """The reduction of the blocks of a group, on every device of it."""
     native = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
-    if reduction in native and _native(block.dtype, reduction):
+    if block.dtype == jnp.bool_:  # as in NumPy, where a sum is any and a product is all
+        native |= {"sum": lax.pmax, "prod": lax.pmin}
+    if reduction in native and _native(block.dtype, reduction, frame):
         return native[reduction](block, frame.axes, axis_index_groups=groups)
     members, total = len(groups[0]), math.prod(block.shape)
     size = -(-total // members)
@@ -37,11 +39,12 @@ def all_reduced(block: Any, reduction: Reduction, groups: Groups, frame: Frame) 
     return whole[:total].reshape(block.shape)
 
 
-def _native(dtype: Any, reduction: Reduction) -> bool:
-    """Whether XLA reduces this dtype across devices itself, and without widening it."""
-    if dtype == jnp.bool_ or (jnp.issubdtype(dtype, jnp.complexfloating) and reduction != "sum"):
+def _native(dtype: Any, reduction: Reduction, frame: Frame) -> bool:
+    """Whether XLA reduces this dtype across devices itself, and without widening it unless the frame allows that."""
+    if jnp.issubdtype(dtype, jnp.complexfloating) and reduction != "sum":
         return False
-    return jnp.issubdtype(dtype, jnp.number) and bits_of(dtype) >= (8 if jnp.issubdtype(dtype, jnp.integer) else 32)
+    exact = 8 if frame.may_widen or not jnp.issubdtype(dtype, jnp.inexact) else 32
+    return dtype == jnp.bool_ or (jnp.issubdtype(dtype, jnp.number) and bits_of(dtype) >= exact)
 
 
 def _exchanged(pieces: Any, groups: Groups, frame: Frame) -> Any:

@@ -24,11 +24,13 @@ _MOST = 64
 @dataclass(slots=True)
 class Communicators:
     """The duplicate of a communicator, and those of its groupings: the rank's own group, None where it
-    is in none. `users` counts open transfers per grouping on this rank."""
+    is in none. `users` counts open transfers per grouping on this rank. `transfers` are those kept by plan,
+    for programs that run them again and again."""
 
     base: Any
     groups: dict[Grouping, Any] = field(default_factory=dict[Grouping, Any])
     users: dict[Grouping, int] = field(default_factory=dict[Grouping, int])
+    transfers: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     def acquire(self, groupings: tuple[Grouping, ...]) -> dict[Grouping, Any]:
         """The rank's communicator per grouping; collective, with the same groupings on all ranks."""
@@ -69,6 +71,9 @@ class Communicators:
 
     def free(self) -> None:
         """Free all of them; collective."""
+        for transfer in self.transfers.values():
+            transfer.close()
+        self.transfers.clear()
         for group in self.groups.values():
             self._free(group)
         self.groups.clear()
@@ -98,6 +103,6 @@ def communicators(comm: Any) -> Communicators:
 
 def release(comm: Any) -> None:
     """Free what redist keeps with a communicator: its duplicate, and those of groups. Collective; no
-    transfer over it may be open. What is released is made anew when it is needed again."""
+    transfer over it may be open but those of partitioned programs. What is released is made anew when it is needed again."""
     if comm.Get_attr(_key()) is not None:
         comm.Delete_attr(_key())
