@@ -272,6 +272,7 @@ def several_hosts(records: Sequence[Record], drawn: bool) -> str:
         "each direction. A host runs one JAX process with virtual devices, and Gloo between them. Problems are random "
         "pairs of layouts between which some device has to receive something, on meshes whose axes lie between hosts "
         "or inside one. redist plans under the topology that it finds by itself: axes between processes are slow. "
+        "*Calibrated*: under one measured there, with latencies. "
         "Shardy's plans are run by redist's JAX backend. A round takes as long as its slowest host. *Less traffic*: "
         "XLA's bytes into the busiest host over the contestant's, by the counters of the links.\n",
         table((*SPEEDUPS, "less traffic"), rows),

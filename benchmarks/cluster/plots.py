@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster.network import Network
 from benchmarks.cluster.tables import CALLED
-from benchmarks.executors.cluster import AGAIN, BASE, OWN, SHARDY
+from benchmarks.executors.cluster import AGAIN, BASE, CALIBRATED, OWN, SHARDY
 from benchmarks.plots import GREY, STYLES, plain_ticks, save
 from benchmarks.timing import summary
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["crossing", "plot_cluster", "rates"]
 
-_OTHERS = {AGAIN: (GREY, ":", "s"), OWN: STYLES["redist"], SHARDY: STYLES["shardy"]}
+_OTHERS = {
+    AGAIN: (GREY, ":", "s"),
+    OWN: STYLES["redist"],
+    CALIBRATED: ("#009E73", "--", "^"),
+    SHARDY: STYLES["shardy"],
+}
 
 
 def plot_cluster(records: Sequence[dict[str, Any]], folder: Path, stem: str, seed: int) -> list[Path]:

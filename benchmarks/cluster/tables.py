@@ -9,13 +9,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.executors.cluster import AGAIN, BASE, CONTROL, OWN, SHARDY
+from benchmarks.executors.cluster import AGAIN, BASE, CALIBRATED, CONTROL, OWN, SHARDY
 from benchmarks.stats import Interval, geometric_mean_interval
 from benchmarks.timing import Summary, outcomes, summary
 
-__all__ = ["CALLED", "against_shardy", "cluster_rows", "cluster_tables", "crossing_ratios"]
+__all__ = ["CALLED", "OVER_SHARDY", "against_shardy", "cluster_rows", "cluster_tables", "crossing_ratios"]
 
-CALLED = {AGAIN: "XLA against itself", OWN: "redist over XLA", SHARDY: "Shardy's plans over XLA"}
+CALLED = {
+    AGAIN: "XLA against itself",
+    OWN: "redist over XLA",
+    CALIBRATED: "redist, calibrated, over XLA",
+    SHARDY: "Shardy's plans over XLA",
+}
 OVER_SHARDY = "redist over Shardy's plans"
 
 

@@ -16,31 +16,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.executors.jax import AGAIN, BASE, CONTROL, balanced_orders
 from redist.types import Layout, Mesh
 
-__all__ = ["CONTESTANTS", "OWN", "SHARDY", "race"]
+if TYPE_CHECKING:
+    from redist.collectives import Plan, Topology
 
-OWN, SHARDY = "redist", "shardy"
+__all__ = ["CALIBRATED", "CONTESTANTS", "OWN", "SHARDY", "race"]
+
+OWN, CALIBRATED, SHARDY = "redist", "redist-calibrated", "shardy"
 
 Built = tuple[Callable[[Any], Any], dict[str, Any]]
 """A compiled call from source to target array, and what is stated of it."""
 
 _SAMPLE_SECONDS = 0.02
 _BUDGET_SECONDS = 60.0
+_LARGEST_EXPERIMENT, _EXPERIMENT_ROUNDS = 1 << 19, 3
 
 
-def _xla(source: Layout, target: Layout) -> Built:
+def _xla(source: Layout, target: Layout, _: _Hosts) -> Built:
     from redist.proofs.audit.xla import compile_reshard
 
     return compile_reshard(source, target), {}
 
 
-def _compiled(plan: Any) -> Built:
+def _compiled(plan: Plan) -> Built:
     import jax
 
     from redist.collectives.backends.jax.execute import compile_plan
@@ -53,14 +57,20 @@ def _compiled(plan: Any) -> Built:
     return compile_plan(plan).lower(given).compile(), stated
 
 
-def _redist(source: Layout, target: Layout) -> Built:
+def _redist(source: Layout, target: Layout, _: _Hosts) -> Built:
     from redist.collectives.backends.jax.machine import default_topology
     from redist.synth import synthesize
 
     return _compiled(synthesize(source, target, topology=default_topology(source.mesh), backend="jax"))
 
 
-def _shardy(source: Layout, target: Layout) -> Built:
+def _calibrated(source: Layout, target: Layout, hosts: _Hosts) -> Built:
+    from redist.synth import synthesize
+
+    return _compiled(synthesize(source, target, topology=hosts.topology(source.mesh), backend="jax"))
+
+
+def _shardy(source: Layout, target: Layout, _: _Hosts) -> Built:
     from redist.collectives import Options, Plan
     from redist.proofs.audit.shardy import plan_of_shardy
 
@@ -85,14 +95,16 @@ def _renumbered(step: Any, mesh: Mesh) -> Any:
     return Permute(Layout.parse(str(step.layout), mesh), Pairs(pairs))
 
 
-CONTESTANTS: dict[str, Callable[[Layout, Layout], Built]] = {
+CONTESTANTS: dict[str, Callable[[Layout, Layout, _Hosts], Built]] = {
     BASE: _xla,
     AGAIN: _xla,
     OWN: _redist,
+    CALIBRATED: _calibrated,
     SHARDY: _shardy,
-    CONTROL: lambda _, __: ((lambda array: array), {}),
+    CONTROL: lambda *_: ((lambda array: array), {}),
 }
-"""`shardy` is the plan of Shardy's pass, run by redist's JAX backend; `control-nothing` must be found wrong."""
+"""`redist` plans under the topology that it finds by itself, `redist-calibrated` under one measured here; `shardy`
+is the plan of Shardy's pass, run by redist's JAX backend; `control-nothing` must be found wrong."""
 
 
 class _Hosts:
@@ -107,6 +119,7 @@ class _Hosts:
         whole = NamedSharding(mesh, PartitionSpec())
         self._gather = jax.jit(lambda x: x, out_shardings=whole)
         self._token = self._spread(np.zeros(1, np.float32))
+        self._topologies: dict[Mesh, Topology] = {}
 
     def _spread(self, mine: Any) -> Any:
         import jax
@@ -123,6 +136,29 @@ class _Hosts:
         halves = np.asarray(numbers, np.float64).view(np.uint32)
         return np.ascontiguousarray(np.asarray(self._gather(self._spread(halves)))).view(np.float64)
 
+    def topology(self, mesh: Mesh) -> Topology:
+        """What collectives cost over each axis, measured once; all processes find the same."""
+        if mesh not in self._topologies:
+            self._topologies[mesh] = _measured(mesh, self)
+        return self._topologies[mesh]
+
+
+def _measured(mesh: Mesh, hosts: _Hosts) -> Topology:
+    import jax
+
+    from redist.collectives.calibrate import experiments, fit, timed
+
+    planned = [one for one in experiments(mesh) if one.plan.target.block_bytes() <= _LARGEST_EXPERIMENT]
+
+    def prepared(plan: Plan) -> Callable[[], float]:
+        call, _ = _compiled(plan)
+        zeros = np.zeros(plan.source.shape, np.float32)
+        array = jax.make_array_from_callback(zeros.shape, plan.source.to_jax(), lambda index: zeros[index])
+        return lambda: float(hosts.all([_timed(call, array, hosts, 1)])[:, 0].max())
+
+    seconds = timed([prepared(one.plan) for one in planned], _EXPERIMENT_ROUNDS)
+    return fit(planned, seconds, dict.fromkeys(mesh.names, "switch"))[0]
+
 
 def race(source: Layout, target: Layout, hosts: _Hosts, rounds: int, rng: Random) -> dict[str, Any]:
     """Per contestant the seconds of each round, what is wrong with its result, and what is stated of it."""
@@ -137,7 +173,7 @@ def race(source: Layout, target: Layout, hosts: _Hosts, rounds: int, rng: Random
     for name, build in CONTESTANTS.items():
         found = ""
         try:
-            calls[name], stated[name] = build(source, target)
+            calls[name], stated[name] = build(source, target, hosts)
             found = _difference(calls[name](array), content, target.to_jax())
         except Exception as error:  # whatever a contestant does is its own result
             found = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -22,8 +22,8 @@ from benchmarks.cluster import network
 from benchmarks.cluster.network import Network
 from benchmarks.cluster.plots import plot_cluster
 from benchmarks.cluster.study import cluster_problems, cluster_trusted, least_crossing_bytes, shaped
-from benchmarks.cluster.tables import cluster_rows, cluster_tables
-from benchmarks.executors.cluster import AGAIN, BASE, CONTESTANTS, CONTROL, OWN, SHARDY
+from benchmarks.cluster.tables import CALLED, OVER_SHARDY, cluster_rows, cluster_tables
+from benchmarks.executors.cluster import AGAIN, BASE, CALIBRATED, CONTESTANTS, CONTROL, OWN, SHARDY
 from benchmarks.suites import SUITES
 from redist.types import Layout, Mesh
 
@@ -189,14 +189,12 @@ def test_a_run_measures_and_leaves_nothing(tmp_path: Path) -> None:
     out, errors = run.communicate(timeout=300)
     assert run.returncode == 0, errors
     rows = {row["comparison"]: row for row in json.loads(out)["cluster"]}
-    assert set(rows) == {
-        "XLA against itself", "redist over XLA", "Shardy's plans over XLA", "redist over Shardy's plans"
-    }  # fmt: skip
+    assert set(rows) == {*CALLED.values(), OVER_SHARDY}
     (file,) = tmp_path.glob("*.jsonl")
     records = [r for r in map(json.loads, file.read_text().splitlines()) if r["record"] == "cluster"]
     assert len(records) == 1
     for record in records:
-        assert set(record["seconds"]) >= {BASE, AGAIN, OWN} and set(record["wrong"]) <= {CONTROL, SHARDY}
+        assert set(record["seconds"]) >= {BASE, AGAIN, OWN, CALIBRATED} and set(record["wrong"]) <= {CONTROL, SHARDY}
         assert CONTROL in record["wrong"] and set(CONTESTANTS) >= set(record["seconds"])
         for who, taken in record["seconds"].items():
             crossed = record["crossing_bytes"][who]

@@ -129,7 +129,8 @@ class Lowered:
 
         state = self._stages[-1].state
         return {
-            name: constraint(name, [state.axes(value) for value in values]) for name, values in self.program.tags.items()
+            name: constraint(name, [state.axes(value) for value in values])
+            for name, values in self.program.tags.items()
         }
 
     def _sharding(self, x: int | Literal) -> Any:
