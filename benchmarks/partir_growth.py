@@ -18,7 +18,7 @@ __all__ = ["GOAL_SECONDS", "LAYERS", "Point", "as_json", "draw", "growth", "line
 LAYERS = (4, 8, 16, 32, 64)
 GOAL_SECONDS = 8.0
 """For 32 layers."""
-_PARTS = ("JAX's trace", "program and tactics", "lowering and report")
+_PARTS: tuple[str, ...] = ("JAX's trace", "program and tactics", "lowering and report")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,9 @@ def draw(points: Sequence[Point], stem: Path, about: str) -> list[Path]:
         above = below + np.array([p.parts[name] for p in points])
         panel.fill_between(layers, below, above, color=colour, alpha=0.6, lw=0, label=name)
         below = above
-    panel.plot(layers, [p.total for p in points], "o-", color="black", ms=4, lw=1, label="all, CPU seconds")
-    panel.plot(
-        layers, [p.wall_median for p in points], "v:", color="#D55E00", ms=4, lw=1, label="all, wall clock, median"
-    )
+    panel.plot(layers, [p.total for p in points], "o-", color="black", ms=4, lw=1, label="all")
     panel.plot([32], [GOAL_SECONDS], "x", color="#E69F00", ms=8, mew=2, label="goal for 32 layers")
-    panel.set(xlabel="layers of width 4096", ylabel="seconds", xticks=layers, xlim=(0, 66))
+    panel.set(xlabel="layers of width 4096", ylabel="CPU seconds, one thread", xticks=layers, xlim=(0, 66))
     panel.set_ylim(bottom=0)
     panel.legend(loc="upper left", fontsize=8)
     panel.set_title(about, fontsize=9)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.stats import Interval, Verdict, paired_speedup, verdict
+from benchmarks.stats import Interval, paired_speedup, verdict
 
 __all__ = ["PEERS", "Row", "as_json", "compare", "losses", "table"]
 
@@ -28,7 +28,8 @@ _OWN = "redist"
 @dataclass(frozen=True, slots=True)
 class Row:
     """One contestant under one schedule: collectives by kind, arrays in them, received bytes, peak bytes, seconds of
-    a step by round; `speedup` of redist over it."""
+    a step by round, by the clock and of all devices' CPU time; `speedup` of redist over it by the clock, `cpu_speedup`
+    by CPU time, which other work on the machine disturbs less."""
 
     schedule: str
     who: str
@@ -37,8 +38,10 @@ class Row:
     received_bytes: int
     peak_bytes: int
     seconds: list[float]
+    cpu_seconds: list[float]
     compile_seconds: float
     speedup: Interval | None = None
+    cpu_speedup: Interval | None = None
 
     @property
     def median(self) -> float:
@@ -78,20 +81,25 @@ def compare(
             built[who] = (call, executable, perf_counter() - started)
             _check(call(*placed), expected, f"{who} under {name}")
         seconds: dict[str, list[float]] = {who: [] for who in built}
+        cpu: dict[str, list[float]] = {who: [] for who in built}
         orders: list[list[str]] = []
         rng = Random(f"{seed} {name}")
         for _ in range(rounds):
             orders = orders or balanced_orders(list(built), rng)
             for who in orders.pop():
-                started = perf_counter()
+                started, spent = perf_counter(), process_time()
                 jax.block_until_ready(built[who][0](*placed))
+                cpu[who].append(process_time() - spent)
                 seconds[who].append(perf_counter() - started)
         for who, (_, executable, spent) in built.items():
             made = of_compiled(executable.as_text())
-            speedup = None if who == _OWN else paired_speedup(seconds[who], seconds[_OWN], seed)
-            rows.append(
-                Row(name, who, made.number, made.parts, made.bytes, peak_of(executable), seconds[who], spent, speedup)
+            row = Row(
+                name, who, made.number, made.parts, made.bytes, peak_of(executable), seconds[who], cpu[who], spent
             )
+            if who != _OWN:
+                by_clock = paired_speedup(seconds[who], seconds[_OWN], seed)
+                row = replace(row, speedup=by_clock, cpu_speedup=paired_speedup(cpu[who], cpu[_OWN], seed))
+            rows.append(row)
         say(name)
         del built
         jax.clear_caches()
@@ -119,28 +127,26 @@ def losses(rows: Sequence[Row]) -> list[str]:
         if mine.peak_bytes > row.peak_bytes:
             share = mine.peak_bytes / row.peak_bytes - 1
             found.append(f"{row.schedule}: peak {mine.peak_bytes:,} bytes, {row.who} {row.peak_bytes:,} ({share:+.1%})")
-        if _verdict(row) in ("loss", "behind"):
-            found.append(f"{row.schedule}: step time {row.speedup} of {row.who}'s speed")
+        if row.speedup and verdict(row.speedup) in ("loss", "behind"):
+            found.append(f"{row.schedule}: {row.speedup} times as fast as {row.who}; by CPU time {row.cpu_speedup}")
     return found
-
-
-def _verdict(row: Row) -> Verdict | None:
-    return None if row.speedup is None else verdict(row.speedup)
 
 
 def table(rows: Sequence[Row]) -> str:
     """Aligned text."""
     lines = [
         f"{'schedule':<10}{'who':<11}{'collectives':<28}{'arrays':>7}{'received':>12}{'peak':>12}{'step ms':>9}"
-        f"{'compile s':>11}  redist is so many times faster"
+        f"{'CPU ms':>9}{'compile s':>11}  redist is so many times faster: by the clock, by CPU time"
     ]
     names = {"all_gather": "AG", "all_reduce": "AR", "reduce_scatter": "RS", "all_to_all": "A2A", "permute": "P"}
     for row in rows:
         counts = " ".join(f"{names[kind]} {n}" for kind, n in row.collectives.items() if n)
-        faster = "" if row.speedup is None else f"  {row.speedup} {_verdict(row)}"
+        pairs = [one for one in (row.speedup, row.cpu_speedup) if one is not None]
+        faster = "".join(f"  {one} {verdict(one)}" for one in pairs)
         lines.append(
             f"{row.schedule:<10}{row.who:<11}{counts:<28}{row.parts:>7}{row.received_bytes:>12,}{row.peak_bytes:>12,}"
-            f"{1e3 * row.median:>9.2f}{row.compile_seconds:>11.1f}{faster}"
+            f"{1e3 * row.median:>9.2f}{1e3 * float(np.median(row.cpu_seconds)):>9.2f}"
+            f"{row.compile_seconds:>11.1f}{faster}"
         )
     worse = losses(rows)
     lines += ["", *(f"loss: {line}" for line in worse)] if worse else ["", "no losses"]

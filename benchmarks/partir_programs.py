@@ -71,7 +71,7 @@ def run_case(name: str, case: Case, schedule: str, tactics: Sequence[ManualParti
     from redist import partir_core as partir
 
     lowered = partir.jit(case.fn, MESH, tactics).lower(*case.args)
-    compiled = lowered.compile()
+    compiled: Any = lowered.compile()
     pairs = zip(jax.tree.leaves(compiled(*case.args)), jax.tree.leaves(expected), strict=True)
     off = max((_off(got, wanted) for got, wanted in pairs), default=0.0)
     given = of_stablehlo(lowered.as_text("stablehlo"))
@@ -113,7 +113,7 @@ def run_cases(programs: Mapping[str, Callable[[], Case]], say: Callable[[str], N
 def _off(got: Any, wanted: Any) -> float:
     import jax
 
-    if jax.dtypes.issubdtype(got.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(got.dtype, jax.dtypes.prng_key):
         got, wanted = jax.random.key_data(got), jax.random.key_data(wanted)
     one, other = np.asarray(got), np.asarray(wanted)
     if one.dtype != other.dtype or one.shape != other.shape:
