@@ -127,7 +127,7 @@ def losses(rows: Sequence[Row]) -> list[str]:
         if mine.peak_bytes > row.peak_bytes:
             share = mine.peak_bytes / row.peak_bytes - 1
             found.append(f"{row.schedule}: peak {mine.peak_bytes:,} bytes, {row.who} {row.peak_bytes:,} ({share:+.1%})")
-        if row.speedup and verdict(row.speedup) in ("loss", "behind"):
+        if row.speedup and verdict(row.speedup) == "loss":
             found.append(f"{row.schedule}: {row.speedup} times as fast as {row.who}; by CPU time {row.cpu_speedup}")
     return found
 

@@ -103,6 +103,7 @@ def communicators(comm: Any) -> Communicators:
 
 def release(comm: Any) -> None:
     """Free what redist keeps with a communicator: its duplicate, and those of groups. Collective; no
-    transfer over it may be open but those of partitioned programs. What is released is made anew when it is needed again."""
+    transfer over it may be open but those of partitioned programs. What is released is made anew when it is
+    needed again."""
     if comm.Get_attr(_key()) is not None:
         comm.Delete_attr(_key())
