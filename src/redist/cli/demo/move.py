@@ -68,9 +68,7 @@ def movers(leaves: Iterable[Leaf]) -> Iterator[Mover]:
 
     for _, group in groupby(sorted(leaves, key=key), key=key):
         same = tuple(group)
-        plan = synthesize(
-            same[0].source, same[0].target, topology=default_topology(same[0].source.mesh), backend="jax"
-        )
+        plan = synthesize(same[0].source, same[0].target, topology=default_topology(same[0].source.mesh), backend="jax")
         yield Mover(same, plan, compiled_plan(plan), _compiled_by_xla(same[0]))
 
 
