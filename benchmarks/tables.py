@@ -215,7 +215,11 @@ def _memory_line(who: str, records: Sequence[dict[str, Any]]) -> str:
 
     The memory analysis counts a few scalars and tables of pointers, which no projection does.
     """
-    stated = [(r["stated"][who], r["stated"][BASE]) for r in records if who in r["stated"] and BASE in r["stated"]]
+    stated = [
+        (r["stated"][who], r["stated"][BASE])
+        for r in records
+        if all("measured_bytes" in r["stated"].get(name, {}) for name in (who, BASE))
+    ]
     if not stated:
         return ""
     ratios = [mine["measured_bytes"] / base["measured_bytes"] for mine, base in stated]

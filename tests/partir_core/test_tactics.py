@@ -230,7 +230,7 @@ def test_tactics_and_functions_of_the_wrong_kind(make: Any, message: str) -> Non
 
 
 def test_unknown_backend() -> None:
-    with pytest.raises(BackendError, match=r"^unknown backend 'tpu'; partitioned programs run on 'jax'$"):
+    with pytest.raises(BackendError, match=r"^unknown backend 'tpu'; partitioned programs run on 'jax' and 'mpi'$"):
         partir.jit(f, Mesh({}), backend="tpu")
 
 
