@@ -2,14 +2,13 @@
 
 Run as `mpiexec -n N python -m benchmarks.executors.mpi JOB.json`; rank 0 prints one record per problem. All
 contestants get the same block, are checked against NumPy's slice of the global array once, and then take
-turns in every order equally often. A round's time is that of the slowest rank. Two contestants are what an
+turns in balanced orders. A round's time is that of the slowest rank. Two contestants are what an
 application would write by hand for a transposition in a group: Alltoallw with subarray datatypes, and pack,
 Alltoall, unpack. The third gathers everything everywhere and slices.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.executors.jax import balanced_orders
 from benchmarks.problems import Problem
 from redist.types import Layout, Mesh
 from redist.types.dtypes import numpy_dtype
@@ -206,11 +206,9 @@ def _rounds(calls: dict[str, Call], comm: Any, rounds: int, rng: Random) -> dict
     fastest = min(once.values(), default=1.0)
     repeats = comm.bcast(max(1, min(50, math.ceil(_SAMPLE_SECONDS / max(fastest, 1e-6)))))
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    orders: list[tuple[str, ...]] = []
+    orders: list[list[str]] = []
     for _ in range(rounds):
-        if not orders:
-            orders = list(itertools.permutations(calls))
-            rng.shuffle(orders)
+        orders = orders or balanced_orders(list(calls), rng)
         for name in orders.pop():
             seconds[name].append(_timed(calls[name], comm, repeats))
     return seconds
