@@ -13,6 +13,7 @@ import pytest
 from redist.collectives import Link, Topology
 from redist.collectives.copies import Copies
 from redist.collectives.steps import op_name
+from redist.synth import candidates, planner
 from redist.synth.planner import UNIFORM_STEPS, synthesize
 from redist.testing import all_layouts, random_layout
 from redist.types import Layout, Mesh, SubAxis
@@ -80,6 +81,40 @@ def _compare(family: Any, topology: Topology, oracle: Any) -> None:
                 wrong.append(f"{plan.source} -> {plan.target}: {plan.seconds} against {float(seconds)}, {steps} steps")
             assert all(op_name(step) != "exchange" for step in plan.steps)
     assert not wrong, "\n".join(wrong[:10])
+
+
+@pytest.mark.parametrize("topology", [_SLOW_X, _LATENCY], ids=lambda t: t.name)
+def test_where_digits_are_many_no_more_is_claimed_than_is_true(
+    topology: Topology, oracle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small meshes treated as if their digits were too many to search: plans take no less than the optimum, their
+    gap says no less than how far they are from it, and many are still the optimum."""
+    monkeypatch.setattr(candidates, "_FEW_DIGITS", 0)
+    caches = [candidates._routes, planner._synthesize]  # pyright: ignore[reportPrivateUsage]
+    for cache in caches:
+        cache.cache_clear()
+    mesh = Mesh({"x": 2, "y": 2, "z": 2})
+    pace = tuple(4 / Fraction(topology.link(axis).bandwidth) for axis in mesh.names)
+    brute = oracle((2, 2, 2), (16, 16), pace, Fraction(topology.default.latency))
+    layouts = {s: Layout(mesh, (16, 16), [[mesh.names[d] for d in digits] for digits in s]) for s in brute.states}
+    cheapest = claimed = 0
+    rng = random.Random(11)
+    for _ in range(150):
+        source, target = rng.sample(brute.states, 2)
+        best, _ = brute.costs(source, max(brute.block[source], brute.block[target]))[target]
+        setting = candidates._Setting.of(layouts[source], layouts[target], primes=True)  # pyright: ignore[reportPrivateUsage]
+        assert setting is not None
+        assert setting.least_seconds(topology) <= float(best) * (1 + 1e-9)
+        plan = synthesize(layouts[source], layouts[target], topology=topology, steps=UNIFORM_STEPS)
+        assert plan.seconds >= float(best) * (1 - 1e-9)
+        assert plan.options.gap is None or plan.seconds <= float(best) * plan.options.gap * (1 + 1e-9)
+        assert not plan.optimal or plan.seconds <= float(best) * (1 + 1e-9)
+        cheapest += plan.seconds <= float(best) * (1 + 1e-9)
+        claimed += plan.options.gap is not None
+    for cache in caches:
+        cache.cache_clear()
+    assert claimed == 150
+    assert cheapest > 100
 
 
 _MEMORY = [

@@ -47,10 +47,11 @@ __all__ = [
     "UNIFORM",
     "Group",
     "Link",
+    "Rate",
     "Topology",
-    "exchange_seconds",
-    "gather_seconds",
-    "move_seconds",
+    "exchange_rate",
+    "gather_rate",
+    "move_rate",
     "step_seconds",
 ]
 
@@ -190,44 +191,48 @@ Group = tuple[tuple[Link, int], ...]
 """Link and number of participants along each axis that a collective's group spans."""
 
 
-def _latency(group: Group) -> float:
+Rate = tuple[float, float]
+"""Seconds at least, and seconds for each byte of the block."""
+
+
+def gather_rate(group: Group) -> Rate:
+    """Of an all-gather (or reduce-scatter), by the bytes of the gathered block."""
+    return _rate(group, lambda link, count: 1.0)
+
+
+def exchange_rate(group: Group) -> Rate:
+    """Of an all-to-all, by the bytes of a device's block."""
+    return _rate(group, Link.exchange_factor)
+
+
+def move_rate(group: Group) -> Rate:
+    """Of a permute, by the bytes of a device's block, which moves to a device that differs along these axes."""
+    link, count = _slowest_first(group)[0]
+    hops = max(1.0, count / 4) if link.kind in ("ring", "torus") else 1.0
+    return max(link.latency + link.peer_latency for link, _ in group), hops / link.bandwidth
+
+
+def _rate(group: Group, factor: Callable[[Link, int], float]) -> Rate:
     peers = math.prod(count for _, count in group) - 1
-    return max(link.latency for link, _ in group) + peers * max(link.peer_latency for link, _ in group)
+    latency = max(link.latency for link, _ in group) + peers * max(link.peer_latency for link, _ in group)
+    per_byte, left = 0.0, 1.0
+    slowest_first = _slowest_first(group)
+    for link, count in slowest_first:
+        per_byte += left * (1 - 1 / count) * factor(link, count) / link.bandwidth
+        left /= count
+    fastest = slowest_first[-1][0]
+    if fastest.kind == "memory":  # what a device keeps of its own is copied too
+        per_byte += left / fastest.bandwidth
+    return latency, per_byte
 
 
 def _slowest_first(group: Group) -> list[tuple[Link, int]]:
     return sorted(group, key=lambda pair: pair[0].bandwidth)
 
 
-def gather_seconds(group: Group, size: float) -> float:
-    """Seconds of an all-gather (or reduce-scatter) whose gathered block has `size` bytes."""
-    seconds = _latency(group)
-    for link, count in _slowest_first(group):
-        seconds += size * (1 - 1 / count) / link.bandwidth
-        size /= count
-    return seconds + _kept_seconds(group, size)
-
-
-def _kept_seconds(group: Group, size: float) -> float:
-    """Of what a device keeps of its own: a copy where memory is shared."""
-    link = max((link for link, _ in group), key=lambda link: link.bandwidth)
-    return size / link.bandwidth if link.kind == "memory" else 0.0
-
-
-def exchange_seconds(group: Group, size: float) -> float:
-    """Seconds of an all-to-all of blocks of `size` bytes."""
-    seconds = _latency(group)
-    for link, count in _slowest_first(group):
-        seconds += size * (1 - 1 / count) * link.exchange_factor(count) / link.bandwidth
-        size /= count
-    return seconds + _kept_seconds(group, size)
-
-
-def move_seconds(group: Group, size: float) -> float:
-    """Seconds in which a device's block of `size` bytes moves to a device that differs along these axes."""
-    link, count = _slowest_first(group)[0]
-    hops = max(1.0, count / 4) if link.kind in ("ring", "torus") else 1.0
-    return max(link.latency + link.peer_latency for link, _ in group) + size * hops / link.bandwidth
+def _seconds(rate: Rate, size: float) -> float:
+    latency, per_byte = rate
+    return latency + per_byte * size
 
 
 def step_seconds(step: Step, before: Layout, topology: Topology, native_exchange: bool = True) -> float:
@@ -247,16 +252,16 @@ def _link_seconds(step: Step, before: Layout, topology: Topology, native_exchang
         return size / link.bandwidth
     match step:
         case AllGather(axes):
-            return gather_seconds(_group(before, topology, _flat(axes)), after(step, before).block_bytes())
+            return _seconds(gather_rate(_group(before, topology, _flat(axes))), after(step, before).block_bytes())
         case ReduceScatter(axes, _):
-            return gather_seconds(_group(before, topology, _flat(axes)), before.block_bytes())
+            return _seconds(gather_rate(_group(before, topology, _flat(axes))), before.block_bytes())
         case AllReduce(axes):
-            return 2 * gather_seconds(_group(before, topology, axes), before.block_bytes())
+            return 2 * _seconds(gather_rate(_group(before, topology, axes)), before.block_bytes())
         case AllToAll(moves, _):
             group = _group(before, topology, [axis for axes, _, _ in moves for axis in axes])
-            return exchange_seconds(group, before.block_bytes())
+            return _seconds(exchange_rate(group), before.block_bytes())
         case Permute():
-            return move_seconds(_changed(step, before, topology), size)
+            return _seconds(move_rate(_changed(step, before, topology)), size)
         case Exchange() if max(before.mesh.size, step.layout.mesh.size) <= MOST_DEVICES:
             return exchange_step_seconds(step, before, topology, native_exchange)
         case Exchange():

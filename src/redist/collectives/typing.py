@@ -7,6 +7,7 @@ blocks and partial results.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import assert_never
 
 import numpy as np
@@ -52,6 +53,7 @@ def layouts_of(steps: Iterable[Step], source: Layout) -> tuple[Layout, ...]:
     return tuple(layouts)
 
 
+@lru_cache(maxsize=4096)
 def _after(step: Step, before: Layout) -> Layout:
     match step:
         case Slice(axes, rules):

@@ -13,13 +13,16 @@ from redist.collectives.typing import after
 from redist.errors import LayoutError, TypingError
 from redist.synth.canonical import canonical
 from redist.synth.mixed import permute_and_all_to_all
+from redist.synth.prices import Prices, route_seconds
 from redist.synth.problem import Problem, Route, TimedRoute, cost, shared_prefix
 from redist.synth.realise import realise
 from redist.synth.reduction import reductions
 from redist.synth.relabel import relabelled
+from redist.synth.remaining import Remaining
 from redist.synth.search import several_moves, slicings
 from redist.synth.single import local_route, one_all_to_all, one_permute
-from redist.synth.timed import Prices, fastest_route
+from redist.synth.timed import Effort, fastest_route
+from redist.types.bounds import lower_bound
 from redist.types.digits import Alignment, align
 from redist.types.layout import Layout
 
@@ -29,6 +32,8 @@ _FEW_DIGITS = 5
 _FEW_MOVES, _MANY_MOVES = 500, 100_000
 """How many moves are looked at where digits are many, with a route at hand (that seldom finds a better one), and
 without one."""
+_SHORT = Effort(slicings=200, moves=1000)
+"""For routes by time where digits are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,16 @@ class _Setting:
             assert not self.even, f"route {route} of {self.problem} does not type"
             return None
 
+    def prices(self, topology: Topology) -> Prices:
+        """What moves on these digits cost."""
+        names = tuple(self.alignment.axes([d])[0].axis for d in range(len(self.problem.sizes)))
+        links = tuple(map(topology.link, names))
+        return Prices(self.problem.sizes, names, links, self.src.itemsize, topology.copies)
+
+    def least_seconds(self, topology: Topology) -> float:
+        """What any plan takes at least."""
+        return Remaining.of(self.problem, self.prices(topology)).in_all(lower_bound(self.src, self.dst))
+
     @property
     def even(self) -> bool:
         return self.src.is_even() and self.dst.is_even()
@@ -146,7 +161,8 @@ def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[st
         steps = fine.steps(route)
         if steps is not None:
             best = best or route
-            yield Candidate(steps, None if timed else bound)
+            least = fine.least_seconds(topology) if timed and fine.even else None
+            yield Candidate(steps, least if timed else bound)
     if not fine.even:
         return
     few = len(fine.problem.sizes) <= _FEW_DIGITS
@@ -160,7 +176,9 @@ def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[st
         if len(best.middle) > 1:
             yield from _whole_axes(coarse, _FEW_MOVES)
         if timed:
-            yield from _by_seconds(coarse, topology, None)
+            start = TimedRoute(best.slices, best.middle, best.stages)
+            to_beat, _ = route_seconds(fine.problem, fine.prices(topology), start)
+            yield from _whole_axes_by_seconds(coarse, topology, to_beat)
     elif timed:
         yield from _by_seconds(fine, topology, best)
 
@@ -220,12 +238,16 @@ def _whole_axes(setting: _Setting, most_moves: int) -> Iterator[Candidate]:
         yield Candidate(steps)
 
 
-def _by_seconds(setting: _Setting, topology: Topology, best: Route | None) -> Iterator[Candidate]:
-    problem, alignment = setting.problem, setting.alignment
-    names = tuple(alignment.axes([d])[0].axis for d in range(len(problem.sizes)))
-    prices = Prices(names, tuple(map(topology.link, names)), setting.src.itemsize, topology.copies)
-    start = TimedRoute(best.slices, best.middle, best.stages) if best else None
-    most_moves = _MANY_MOVES if len(problem.sizes) <= _FEW_DIGITS else 4 * _FEW_MOVES
-    route, bound = fastest_route(problem, prices, start, most_moves)
+def _by_seconds(setting: _Setting, topology: Topology, best: Route) -> Iterator[Candidate]:
+    """The fastest route, where digits are few enough to prove it, from the one of fewest bytes."""
+    start = TimedRoute(best.slices, best.middle, best.stages)
+    route, bound = fastest_route(setting.problem, setting.prices(topology), start)
     if route is not None and (steps := setting.steps(route)) is not None:
         yield Candidate(steps, bound)
+
+
+def _whole_axes_by_seconds(setting: _Setting, topology: Topology, to_beat: float) -> Iterator[Candidate]:
+    """A route on axes as they are cut that takes less time, where a short search finds one."""
+    route, _ = fastest_route(setting.problem, setting.prices(topology), None, to_beat, _SHORT)
+    if route is not None and (steps := setting.steps(route)) is not None:
+        yield Candidate(steps)

@@ -201,5 +201,5 @@ def _quality(plan: Plan, bound: float | None) -> dict[str, Any]:
     if bound is None:
         return {"optimal": False, "gap": plan.excess if bytes_only else None}
     spent = plan.received_bytes / plan.source.itemsize if bytes_only else plan.seconds
-    gap = max(1.0, spent / bound) if bound else 1.0
-    return {"optimal": gap <= 1 + 1e-9, "gap": gap}
+    gap = max(1.0, spent / bound) if bound else (1.0 if spent == 0 else None)
+    return {"optimal": gap is not None and gap <= 1 + 1e-9, "gap": gap}

@@ -43,7 +43,10 @@ class Problem:
 
     def count(self, digits: Iterable[int]) -> int:
         """Product of the sizes of digits."""
-        return math.prod(self.sizes[d] for d in digits)
+        total = 1
+        for d in digits:
+            total *= self.sizes[d]
+        return total
 
     def unused(self, lists: Lists) -> tuple[int, ...]:
         """Digits that replicate, in order."""

@@ -30,7 +30,7 @@ from redist.synth.problem import (
 )
 from redist.synth.single import local_route, one_all_to_all, one_permute
 
-__all__ = ["all_to_alls", "several_moves", "slicings", "still_to_move"]
+__all__ = ["arrivals", "departures", "several_moves", "slicings", "still_to_move"]
 
 _EXPANSIONS = 300
 _SLICINGS = 2048
@@ -119,30 +119,43 @@ def slicings(problem: Problem) -> Iterator[Lists]:
             yield from itertools.product(*(itertools.permutations(digits) for digits in added))
 
 
-def all_to_alls(problem: Problem, lists: Lists, orders: bool = False) -> Iterator[AllToAllMove]:
+def all_to_alls(problem: Problem, lists: Lists) -> Iterator[AllToAllMove]:
     """All-to-alls from these lists: suffixes of some dimensions to any of the others.
 
     Where digits arrive, those that the target wants next come first, in its order, then those to be
-    gathered, then those that will leave again; with `orders`, they come in every order.
+    gathered, then those that will leave again.
     """
-    rank = len(lists)
     kept = frozenset(problem.unused(problem.target))
+    for origin in departures(lists):
+        for given in arrivals(problem, lists, origin):
+            arrived = [_arranged(lists[j], problem.target[j], part, kept) for j, part in enumerate(given)]
+            yield AllToAllMove(grouped_moves(arrived, origin))
+
+
+def departures(lists: Lists) -> Iterator[dict[int, int]]:
+    """The digits that an all-to-all may move, each with the dimension it leaves: suffixes of some dimensions,
+    of which one at least keeps what it has."""
     for lengths in itertools.product(*(range(len(digits) + 1) for digits in lists)):
-        takers = [j for j in range(rank) if lengths[j] == 0]
-        moved = [(d, i) for i in range(rank) for d in lists[i][len(lists[i]) - lengths[i] :]]
-        if not takers or not moved:
-            continue
-        origin = dict(moved)
-        for places in itertools.product(takers, repeat=len(moved)):
-            given = [tuple(d for (d, _), to in zip(moved, places, strict=True) if to == j) for j in range(rank)]
-            if any(part and not problem.divides(j, problem.count((*lists[j], *part))) for j, part in enumerate(given)):
-                continue
-            if orders:
-                for arrivals in itertools.product(*map(itertools.permutations, given)):
-                    yield AllToAllMove(grouped_moves(arrivals, origin))
-            else:
-                arrived = [_arranged(lists[j], problem.target[j], part, kept) for j, part in enumerate(given)]
-                yield AllToAllMove(grouped_moves(arrived, origin))
+        if any(lengths) and not all(lengths):
+            yield {d: i for i, digits in enumerate(lists) for d in digits[len(digits) - lengths[i] :]}
+
+
+def arrivals(problem: Problem, lists: Lists, origin: dict[int, int]) -> Iterator[Lists]:
+    """Which of these digits each dimension that loses none may gain, so that blocks stay equal."""
+    losing = set(origin.values())
+    takers = [j for j in range(len(lists)) if j not in losing]
+    digits = tuple(origin)
+
+    def place(n: int, counts: dict[int, int], given: Lists) -> Iterator[Lists]:
+        if n == len(digits):
+            yield given
+            return
+        for j in takers:
+            finer = counts[j] * problem.sizes[digits[n]]
+            if problem.divides(j, finer):
+                yield from place(n + 1, {**counts, j: finer}, (*given[:j], (*given[j], digits[n]), *given[j + 1 :]))
+
+    yield from place(0, {j: problem.count(lists[j]) for j in takers}, ((),) * len(lists))
 
 
 def _arranged(

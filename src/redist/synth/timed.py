@@ -1,8 +1,6 @@
 """The fastest route under a topology: best-first search over digit lists, by projected seconds.
 
-Nodes are lists in one of the three phases of the normal form (slices, moves, gathers). What remains is
-bounded below by what must still be received, over the fastest link, of it what no device at the same
-place on the slowest axis holds over the slowest.
+Nodes are lists in one of the three phases of the normal form (slices, moves, gathers).
 """
 
 from __future__ import annotations
@@ -10,98 +8,35 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from redist.collectives.copies import FREE, Copies, place_seconds, repacking_seconds, slice_seconds
-from redist.collectives.topology import Group, Link, exchange_seconds, gather_seconds, move_seconds
-from redist.synth.problem import AllToAllMove, Lists, Middle, PermuteMove, Problem, TimedRoute, appended, apply
-from redist.synth.realise import digit_bijection
-from redist.synth.search import all_to_alls, slicings, still_to_move
+from redist.synth.prices import Prices, route_seconds
+from redist.synth.problem import (
+    AllToAllMove,
+    Lists,
+    Middle,
+    PermuteMove,
+    Problem,
+    TimedRoute,
+    appended,
+    apply,
+    grouped_moves,
+)
+from redist.synth.remaining import Remaining
+from redist.synth.search import arrivals, departures, slicings
 from redist.synth.single import one_permute
 
-__all__ = ["Prices", "fastest_route", "route_seconds"]
-
-_SLICINGS = 4096
+__all__ = ["Effort", "fastest_route"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """The mesh axis of every digit, the link along it, and the bytes of an element."""
+class Effort:
+    """How many slicings a search starts from, and about how many moves and gathers it looks at."""
 
-    axes: tuple[str, ...]
-    links: tuple[Link, ...]
-    itemsize: int
-    copies: Copies = FREE
-
-    def group(self, problem: Problem, digits: Sequence[int]) -> Group:
-        """What a group over these digits spans along each axis."""
-        counts: dict[str, tuple[Link, int]] = {}
-        for d in digits:
-            link, count = counts.get(self.axes[d], (self.links[d], 1))
-            counts[self.axes[d]] = (link, count * problem.sizes[d])
-        return tuple(counts.values())
-
-    def move(self, problem: Problem, lists: Lists, move: Middle, block: int) -> float:
-        """Seconds of an all-to-all or permute of blocks of so many elements."""
-        match move:
-            case AllToAllMove(moves):
-                digits = [d for part, _, _ in moves for d in part]
-                return exchange_seconds(self.group(problem, digits), block * self.itemsize) + self._repacking(
-                    problem, lists, move
-                )
-            case PermuteMove(after):
-                changed = digit_bijection(problem, lists, after)
-                digits = [d for a, b in changed if a != b for d in a]
-                return move_seconds(self.group(problem, digits), block * self.itemsize) if digits else 0.0
-
-    def gather(self, problem: Problem, lists: Lists, stage: Lists, gathered: int) -> float:
-        """Seconds of an all-gather of these digits that makes blocks of so many elements."""
-        digits = [d for part in stage for d in part]
-        moved = gather_seconds(self.group(problem, digits), gathered * self.itemsize)
-        if self.copies.free:
-            return moved
-        return moved + place_seconds(
-            self.copies, _lengths(problem, lists), list(map(problem.count, stage)), self.itemsize
-        )
-
-    def slicing(self, problem: Problem, added: Lists) -> float:
-        """Seconds of keeping a part of the source's blocks."""
-        if self.copies.free:
-            return 0.0
-        lengths = _lengths(problem, problem.source)
-        return slice_seconds(self.copies, lengths, list(map(problem.count, added)), self.itemsize)
-
-    def _repacking(self, problem: Problem, lists: Lists, move: AllToAllMove) -> float:
-        """Seconds of cutting blocks into what each receiver gets, and of joining what comes."""
-        if self.copies.free:
-            return 0.0
-        gained, lost = [1] * len(lists), [1] * len(lists)
-        for digits, i, j in move.moves:
-            lost[i] *= problem.count(digits)
-            gained[j] *= problem.count(digits)
-        return repacking_seconds(self.copies, _lengths(problem, lists), gained, lost, self.itemsize)
-
-
-def _lengths(problem: Problem, lists: Lists) -> list[int]:
-    """Elements of a block along each dimension."""
-    return [size // problem.count(digits) for size, digits in zip(problem.shape, lists, strict=True)]
-
-
-def route_seconds(problem: Problem, prices: Prices, route: TimedRoute) -> tuple[float, int]:
-    """(projected seconds, communication steps) of a route."""
-    lists = appended(problem.source, route.slices)
-    block = problem.block(lists)
-    seconds = prices.slicing(problem, route.slices)
-    for move in route.middle:
-        seconds += prices.move(problem, lists, move, block)
-        lists = apply(move, lists)
-    for stage in route.stages:
-        block *= math.prod(map(problem.count, stage))
-        seconds += prices.gather(problem, lists, stage, block)
-        lists = tuple(part[: len(part) - len(gone)] for part, gone in zip(lists, stage, strict=True))
-    return seconds, len(route.middle) + len(route.stages)
+    slicings: int = 4096
+    moves: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +53,28 @@ else is equal, an all-to-all that follows a slice cuts its pieces from what is s
 
 
 def fastest_route(
-    problem: Problem, prices: Prices, best: TimedRoute | None, most_moves: int = 100_000
+    problem: Problem, prices: Prices, best: TimedRoute | None, to_beat: float = math.inf, effort: Effort = Effort()
 ) -> tuple[TimedRoute | None, float]:
-    """(the fastest route, or `best` where none is faster; a proven lower bound in seconds). The search ends when
-    it has looked at about `most_moves` moves and gathers."""
-    bound = _Bound.of(problem, prices)
-    target_block = problem.block(problem.target)
-    largest = max(problem.block(problem.source), target_block)
+    """(the fastest route, or `best` where none is faster; a lower bound in seconds on all routes on these digits).
+
+    Without `best`, a route has to take less than `to_beat` seconds. The bound is proven as far as all slicings are
+    tried; a search that ends early knows as much as it has seen."""
+    search = _Search(problem, prices, Remaining.of(problem, prices))
     order = itertools.count()
-    limit: _Cost = (*route_seconds(problem, prices, best), _awkward(best)) if best else (math.inf, 0, 0)
+    limit: _Cost = (*route_seconds(problem, prices, best), _awkward(best)) if best else (to_beat, 0, 0)
     queue: list[tuple[_Cost, int, int, float, _Node]] = []
-    for added in itertools.islice(slicings(problem), _SLICINGS):
+    untried = math.inf
+    for n, added in enumerate(slicings(problem)):
+        if n == effort.slicings:
+            untried = search.least
+            break
         lists = appended(problem.source, added)
         paid = prices.slicing(problem, added)
-        ahead = (_rounded(paid + bound.remaining(lists)), 0, 0)
+        ahead = (_rounded(paid + search.rest(lists)), 0, 0)
         if _before(ahead, limit):
             queue.append((ahead, next(order), 0, paid, _Node(lists, added, (), ())))
     heapq.heapify(queue)
     cheapest: dict[tuple[Lists, bool], _Cost] = {}
-    rest: dict[Lists, float] = {}
     looked_at = 0
     while queue:
         ahead, _, phase, paid, node = heapq.heappop(queue)
@@ -149,24 +87,31 @@ def fastest_route(
         seen = cheapest.get((node.lists, phase == 2))
         if phase and seen is not None and seen < (_rounded(paid), steps, awkward):
             continue
-        if looked_at > most_moves:
-            return best, ahead[0]
         sliced = phase == 0 and any(node.slices)
-        for following, seconds, kind in _successors(problem, prices, node, phase, largest):
+        room = limit[0] * (1 + 1e-9) - paid
+        for lists, part, seconds, kind in search.successors(node.lists, phase, room):
+            if looked_at >= effort.moves:
+                return best, min(ahead[0], untried)
             looked_at += 1
             spent = paid + seconds
-            worse = awkward + int(sliced and (kind == 2 or not isinstance(following.middle[0], AllToAllMove)))
+            worse = awkward + int(sliced and not isinstance(part, AllToAllMove))
             cost = (_rounded(spent), steps + 1, worse)
-            key = (following.lists, kind == 2)
-            if (key in cheapest and cheapest[key] <= cost) or spent > limit[0] * (1 + 1e-9):
+            key = (lists, kind == 2)
+            if seconds > room or (key in cheapest and cheapest[key] <= cost):
                 continue
-            if following.lists not in rest:
-                rest[following.lists] = bound.remaining(following.lists)
-            total = (_rounded(spent + rest[following.lists]), steps + 1, worse)
+            total = (_rounded(spent + search.rest(lists)), steps + 1, worse)
             if _before(total, limit):
                 cheapest[key] = cost
-                heapq.heappush(queue, (total, next(order), kind, spent, following))
-    return best, limit[0]
+                heapq.heappush(queue, (total, next(order), kind, spent, _extended(node, lists, part)))
+    return best, min(limit[0], untried)
+
+
+def _extended(node: _Node, lists: Lists, part: Middle | Lists) -> _Node:
+    match part:
+        case AllToAllMove() | PermuteMove():
+            return _Node(lists, node.slices, (*node.middle, part), ())
+        case _:
+            return _Node(lists, node.slices, node.middle, (*node.stages, part))
 
 
 def _awkward(route: TimedRoute) -> int:
@@ -186,28 +131,62 @@ def _before(a: _Cost, b: _Cost) -> bool:
     return a[1:] < b[1:]
 
 
-def _successors(
-    problem: Problem, prices: Prices, node: _Node, phase: int, largest: int
-) -> Iterator[tuple[_Node, float, int]]:
-    """(node after, seconds, phase) of every move and gather from a node."""
-    lists, block = node.lists, problem.block(node.lists)
-    if phase < 2:
-        same, seconds = frozenset[tuple[int, int, int]](), 0.0
-        for move in all_to_alls(problem, lists, orders=True):
-            moved = frozenset((d, i, j) for digits, i, j in move.moves for d in digits)
-            if moved != same:  # the order in which digits arrive, which comes next, costs nothing
-                same, seconds = moved, prices.move(problem, lists, move, block)
-            yield _Node(apply(move, lists), node.slices, (*node.middle, move), ()), seconds, 1
-        for move in _permutes(problem, lists):
-            seconds = prices.move(problem, lists, move, block)
-            yield _Node(move.lists, node.slices, (*node.middle, move), ()), seconds, 1
-    for lengths in itertools.product(*(range(_surplus(a, b) + 1) for a, b in zip(lists, problem.target, strict=True))):
-        stage = tuple(digits[len(digits) - n :] if n else () for digits, n in zip(lists, lengths, strict=True))
-        digits = [d for part in stage for d in part]
-        if digits and (made := block * problem.count(digits)) <= largest:
-            kept = tuple(part[: len(part) - n] for part, n in zip(lists, lengths, strict=True))
-            gathered = _Node(kept, node.slices, node.middle, (*node.stages, stage))
-            yield gathered, prices.gather(problem, lists, stage, made), 2
+class _Search:
+    """What follows from given lists, and what is left to do from there."""
+
+    def __init__(self, problem: Problem, prices: Prices, remaining: Remaining) -> None:
+        self._problem, self._prices, self._remaining = problem, prices, remaining
+        self._largest = max(problem.block(problem.source), problem.block(problem.target))
+        self._rest: dict[Lists, float] = {}
+
+    @property
+    def least(self) -> float:
+        """Seconds that any route takes at least, however it slices: it may need no more than one step."""
+        return self._remaining.latency
+
+    def rest(self, lists: Lists) -> float:
+        """Seconds that moves and gathers from these lists take at least."""
+        if lists not in self._rest:
+            self._rest[lists] = self._remaining.seconds(lists)
+        return self._rest[lists]
+
+    def successors(self, lists: Lists, phase: int, room: float) -> Iterator[tuple[Lists, Middle | Lists, float, int]]:
+        """(lists after, move or gathered suffixes, seconds, phase) of every move and gather after which a route
+        may still end within `room` seconds."""
+        block = self._problem.block(lists)
+        if phase < 2:
+            least = room - self._remaining.after_a_move(block)
+            for move, seconds in self._all_to_alls(lists, block, least):
+                yield apply(move, lists), move, seconds, 1
+            at_least = self._remaining.of_a_permute(block)
+            for move in _permutes(self._problem, lists):
+                if at_least + self.rest(move.lists) > room:
+                    continue
+                yield move.lists, move, self._prices.permute(self._problem, lists, move, block), 1
+        yield from self._gathers(lists, block)
+
+    def _all_to_alls(self, lists: Lists, block: int, room: float) -> Iterator[tuple[AllToAllMove, float]]:
+        """Digits arrive in every order, which costs nothing."""
+        for origin in departures(lists):
+            exchanged = self._prices.exchange(origin, block)
+            if exchanged > room:
+                continue
+            for given in arrivals(self._problem, lists, origin):
+                seconds = None
+                for arrived in itertools.product(*map(itertools.permutations, given)):
+                    move = AllToAllMove(grouped_moves(arrived, origin))
+                    if seconds is None:
+                        seconds = exchanged + self._prices.repacking(self._problem, lists, move)
+                    yield move, seconds
+
+    def _gathers(self, lists: Lists, block: int) -> Iterator[tuple[Lists, Lists, float, int]]:
+        surplus = (_surplus(a, b) for a, b in zip(lists, self._problem.target, strict=True))
+        for lengths in itertools.product(*(range(n + 1) for n in surplus)):
+            stage = tuple(digits[len(digits) - n :] for digits, n in zip(lists, lengths, strict=True))
+            made = block * math.prod(map(self._problem.count, stage))
+            if any(lengths) and made <= self._largest:
+                kept = tuple(part[: len(part) - n] for part, n in zip(lists, lengths, strict=True))
+                yield kept, stage, self._prices.gather(self._problem, lists, stage, made), 2
 
 
 def _surplus(digits: tuple[int, ...], wanted: tuple[int, ...]) -> int:
@@ -245,90 +224,3 @@ def _arrangements(sizes: tuple[int, ...], held: frozenset[int], counts: tuple[in
                         yield (digits, *rest)
 
     return tuple(place(0, tuple(usable)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """Lower bound in seconds on what remains from given lists."""
-
-    problem: Problem
-    target_block: int
-    slow: frozenset[int]
-    beside: int
-    slow_pace: float
-    fast_pace: float
-    exchange_pace: float
-    latency: float
-    shared: bool
-
-    @staticmethod
-    def of(problem: Problem, prices: Prices) -> _Bound:
-        used = [d for d in range(len(prices.links)) if d not in problem.held]
-        links = [prices.links[d] for d in used] or [Link()]
-        slowest, fastest = min(link.bandwidth for link in links), max(link.bandwidth for link in links)
-        slow = frozenset(d for d, link in enumerate(prices.links) if link.bandwidth == slowest < fastest)
-        shared = all(link.kind == "memory" for link in links)
-        item = prices.itemsize
-        per_item = (
-            exchange_seconds(((replace(prices.links[d], latency=0.0, peer_latency=0.0), problem.sizes[d]),), item)
-            for d in used
-        )
-        # Of the two dimensions between which an all-to-all moves, one is not the first, and is packed or unpacked.
-        copied = (
-            item / prices.copies.bandwidth if problem.shape and problem.shape[0] > math.prod(problem.sizes) else 0.0
-        )
-        return _Bound(
-            problem,
-            problem.block(problem.target),
-            slow,
-            problem.count(d for d in range(len(prices.links)) if d not in slow),
-            item / slowest,
-            item / fastest,
-            min(per_item, default=0.0) + copied,
-            min(link.latency + link.peer_latency for link in links),
-            shared,
-        )
-
-    def remaining(self, lists: Lists) -> float:
-        """Seconds that moves and gathers still take at least."""
-        problem = self.problem
-        if lists == problem.target:
-            return 0.0
-        block = problem.block(lists)
-        moves = still_to_move(problem, lists, block)
-        gathered = max(0, self.target_block - block)
-        slow = min(max(0, moves + gathered), self._from_outside(lists)) if self.slow else 0
-        seconds = slow * self.slow_pace + max(0, moves + gathered - slow) * self.fast_pace
-        if any(problem.count(a) % problem.count(b) for a, b in zip(lists, problem.target, strict=True)):
-            # Neither a permute nor a gather changes which dimensions are cut: an all-to-all has to.
-            seconds = max(seconds, block * self.exchange_pace + gathered * self.fast_pace)
-        if gathered and self.shared:
-            seconds += block * self.fast_pace
-        return seconds + self.latency * max(1, (moves > 0) + (gathered > 0))
-
-    def _from_outside(self, lists: Lists) -> int:
-        """Elements that enter the devices at one place on the slow axes, per device: of what these devices
-        need together, a slow digit that shards elsewhere in the target (or no more) leaves them 1/size."""
-        ours, theirs = self._slow_places(lists), self._slow_places(self.problem.target)
-        needed = math.prod(self.problem.shape) // self.problem.count(theirs)
-        share = 1
-        for d, (i, before) in ours.items():
-            if d not in theirs or theirs[d][0] != i:
-                share *= self.problem.sizes[d]
-            elif theirs[d][1] != before and before % theirs[d][1] and theirs[d][1] % before:
-                return 0  # digits of one dimension that do not nest may depend on each other
-            elif theirs[d][1] != before:
-                share *= self.problem.sizes[d]
-        missing = needed - -(-needed // share)
-        return missing // self.beside
-
-    def _slow_places(self, lists: Lists) -> dict[int, tuple[int, int]]:
-        """(dimension, blocks before it) of every slow digit that shards."""
-        places: dict[int, tuple[int, int]] = {}
-        for i, digits in enumerate(lists):
-            before = 1
-            for d in digits:
-                if d in self.slow:
-                    places[d] = (i, before)
-                before *= self.problem.sizes[d]
-        return places

@@ -65,6 +65,8 @@ class Layout:
     dtype: str
     dims: tuple[Dim, ...]
     partial: Partial | None
+    _counts: tuple[int, ...] = field(compare=False)
+    _block_shape: tuple[int, ...] = field(compare=False)
     _hash: int = field(compare=False)
 
     def __init__(
@@ -100,6 +102,9 @@ class Layout:
         set_field(self, "dtype", dtype_name(dtype))
         set_field(self, "dims", dims)
         set_field(self, "partial", Partial(merge_axes(mesh, ordered), reduction) if ordered else None)
+        counts = tuple(mesh.count(dim.axes) for dim in dims)
+        set_field(self, "_counts", counts)
+        set_field(self, "_block_shape", tuple(longest(d.size, k, d.rule) for d, k in zip(dims, counts, strict=True)))
         set_field(self, "_hash", hash((mesh, self.dtype, dims, self.partial)))
 
     def __hash__(self) -> int:
@@ -166,7 +171,7 @@ class Layout:
 
     def block_counts(self) -> tuple[int, ...]:
         """Number of blocks per dimension."""
-        return tuple(self.mesh.count(dim.axes) for dim in self.dims)
+        return self._counts
 
     def is_even(self) -> bool:
         """Whether every device holds a block of the same shape."""
@@ -178,11 +183,11 @@ class Layout:
 
     def block_shape(self) -> tuple[int, ...]:
         """Shape of the largest block: per dimension, the length of its longest block."""
-        return tuple(longest(d.size, k, d.rule) for d, k in zip(self.dims, self.block_counts(), strict=True))
+        return self._block_shape
 
     def block_elements(self) -> int:
         """Elements of the largest block."""
-        return math.prod(self.block_shape())
+        return math.prod(self._block_shape)
 
     def block_bytes(self) -> int:
         """Bytes of the largest block."""
