@@ -7,7 +7,6 @@ of any suffixes in any order to any dimensions that do not lose, and permutes be
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import json
 import math
@@ -87,7 +86,8 @@ class Oracle:
         self.latency = latency
         self.states = self._states()
         self.block = {s: Fraction(math.prod(shape), math.prod(self._count(d) for d in s)) for s in self.states}
-        self.edges: dict[State, list[tuple[State, Fraction, int, int]]] = {s: self._edges(s) for s in self.states}
+        self.number = {state: n for n, state in enumerate(self.states)}
+        self.scale, self.prices = self._prices({state: self._edges(state) for state in self.states})
 
     def _count(self, digits: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in digits)
@@ -181,26 +181,38 @@ class Oracle:
                 offer(to, self._whole_blocks(state, to, block), 1)
         return [(to, *price, phase) for (to, phase), price in edges.items()]
 
+    def _prices(self, edges: dict[State, list[tuple[State, Fraction, int, int]]]) -> tuple[int, Any]:
+        """(units per cost of 1, price of every step by phase, from, to), exact in integers."""
+        scale = math.lcm(*(cost.denominator for leaving in edges.values() for _, cost, _, _ in leaving))
+        prices = np.full((3, len(edges), len(edges)), _FAR)
+        for state, leaving in edges.items():
+            for to, cost, steps, phase in leaving:
+                prices[phase, self.number[state], self.number[to]] = int(cost * scale) * _STEPS + steps
+        assert prices[prices < _FAR].max(initial=0) < _FAR // _STEPS, "sums stay exact"
+        return scale, prices
+
     def costs(self, source: State, bound: Fraction, normal_form: bool = True) -> dict[State, Cost]:
         """Cheapest cost to every layout, through blocks of at most `bound` elements; in normal form, or by
         steps in any order."""
-        best: dict[tuple[State, int], Cost] = {(source, 0): (Fraction(0), 0)}
-        queue: list[tuple[Fraction, int, State, int]] = [(Fraction(0), 0, source, 0)]
-        while queue:
-            received, steps, state, phase = heapq.heappop(queue)
-            if best[state, phase] < (received, steps):
-                continue
-            for to, more, step, kind in self.edges[state]:
-                if normal_form and kind < phase:
-                    continue
-                found, key = (received + more, steps + step), (to, kind if normal_form else 0)
-                if self.block[to] <= bound and (key not in best or found < best[key]):
-                    best[key] = found
-                    heapq.heappush(queue, (*found, *key))
-        cheapest: dict[State, Cost] = {}
-        for (state, _), found in best.items():
-            cheapest[state] = min(found, cheapest.get(state, found))
-        return cheapest
+        inside = [n for n, state in enumerate(self.states) if self.block[state] <= bound]
+        best = np.full(len(inside), _FAR)
+        best[inside.index(self.number[source])] = 0
+        for prices in self.prices if normal_form else [self.prices.min(axis=0)]:
+            steps, shorter = prices[np.ix_(inside, inside)], True
+            while shorter:  # whatever the order in which layouts are reached, nothing is cheaper in the end
+                found = np.minimum(best, (best[:, None] + steps).min(axis=0))
+                shorter = bool((found < best).any())
+                best = found
+        return {
+            self.states[n]: (Fraction(int(cost) // _STEPS, self.scale), int(cost) % _STEPS)
+            for n, cost in zip(inside, best, strict=True)
+            if cost < _FAR
+        }
+
+
+_STEPS = 64
+"""No plan has as many steps: a price is the cost, in whole units, times this, and the steps."""
+_FAR = 1 << 61
 
 
 @pytest.fixture(scope="session")

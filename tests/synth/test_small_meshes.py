@@ -39,7 +39,7 @@ class Family:
         pace = tuple(4 / Fraction(topology.link(axis).bandwidth) for axis in self.mesh.names)
         if topology.bytes_only(self.mesh):
             pace = (Fraction(1),) * len(sizes)
-        self.brute = oracle(sizes, shape, pace, Fraction(topology.default.latency))
+        self.brute = oracle(sizes, shape, pace, Fraction(str(topology.default.latency)))
         self.layouts = {
             state: Layout(self.mesh, shape, [[self.mesh.names[d] for d in digits] for digits in state])
             for state in self.brute.states

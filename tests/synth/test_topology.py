@@ -62,7 +62,7 @@ def _compare(family: Any, topology: Topology, oracle: Any) -> None:
     mesh = Mesh(sizes)
     axes = [SubAxis(axis, pre, size) for axis, pre, size in parts]
     pace = tuple(4 / Fraction(topology.link(axis).bandwidth) for axis, _, _ in parts)
-    brute = oracle(tuple(size for _, _, size in parts), shape, pace, Fraction(topology.default.latency))
+    brute = oracle(tuple(size for _, _, size in parts), shape, pace, Fraction(str(topology.default.latency)))
     layouts = {s: Layout(mesh, shape, [[axes[d] for d in digits] for digits in s]) for s in brute.states}
     rng = random.Random(3)
     wrong: list[str] = []
@@ -95,7 +95,7 @@ def test_where_digits_are_many_no_more_is_claimed_than_is_true(
         cache.cache_clear()
     mesh = Mesh({"x": 2, "y": 2, "z": 2})
     pace = tuple(4 / Fraction(topology.link(axis).bandwidth) for axis in mesh.names)
-    brute = oracle((2, 2, 2), (16, 16), pace, Fraction(topology.default.latency))
+    brute = oracle((2, 2, 2), (16, 16), pace, Fraction(str(topology.default.latency)))
     layouts = {s: Layout(mesh, (16, 16), [[mesh.names[d] for d in digits] for digits in s]) for s in brute.states}
     cheapest = claimed = 0
     rng = random.Random(11)
