@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from redist.collectives.copies import FREE, Copies, place_seconds, repacking_seconds, slice_seconds
 from redist.collectives.topology import Group, Link, Rate, exchange_rate, gather_rate, move_rate
 from redist.synth.problem import AllToAllMove, Lists, PermuteMove, Problem, TimedRoute, appended, apply
-from redist.synth.realise import digit_bijection
+from redist.synth.realise import moved_digits
 
 __all__ = ["Prices", "route_seconds"]
 
@@ -46,7 +46,7 @@ class Prices:
 
     def permute(self, problem: Problem, lists: Lists, move: PermuteMove, block: int) -> float:
         """Seconds of a permute of blocks of so many elements."""
-        digits = [d for a, b in digit_bijection(problem, lists, move.lists) if a != b for d in a]
+        digits = moved_digits(problem, lists, move.lists)
         return self._linked(move_rate, digits, block) if digits else 0.0
 
     def gather(self, problem: Problem, lists: Lists, stage: Lists, gathered: int) -> float:

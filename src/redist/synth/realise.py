@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from redist.collectives.steps import AllGather, AllToAll, Free, Permute, Slice, Step
@@ -12,7 +12,7 @@ from redist.types.blocks import Balanced, BlockRule, Offsets
 from redist.types.digits import Alignment
 from redist.types.layout import Dim, Layout
 
-__all__ = ["realise"]
+__all__ = ["digit_bijection", "moved_digits", "realise"]
 
 
 def realise(
@@ -81,6 +81,18 @@ def digit_bijection(problem: Problem, before: Lists, after: Lists) -> list[Pair]
             if len(a) == len(b) == 1:
                 follows[a[0]] = b[0]
     return pairs + _free_pairs(problem, before, after, follows)
+
+
+def moved_digits(problem: Problem, before: Lists, after: Lists) -> Iterable[int]:
+    """The digits along which some block changes its device in a permute."""
+    if len(set(problem.sizes)) > 1:
+        return [d for a, b in digit_bijection(problem, before, after) if a != b for d in a]
+    # Digits of one size pair up one to one, and chains close: a digit stays where its place stays.
+    return {d for d, _, _ in set(_places(before)) ^ set(_places(after))}
+
+
+def _places(lists: Lists) -> Iterator[tuple[int, int, int]]:
+    return ((d, i, n) for i, digits in enumerate(lists) for n, d in enumerate(digits))
 
 
 def _segments(problem: Problem, old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[Pair]:
