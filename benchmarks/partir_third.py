@@ -143,7 +143,7 @@ def optax_lbfgs() -> Case:
     """optax: logistic regression by L-BFGS with its zoom line search, two steps: loops inside a conditional loop."""
     optax: Any = importlib.import_module("optax")
     solver = optax.lbfgs(memory_size=4)
-    x, y = _numbers(32, 8), (np.arange(32) % 2).astype(np.float32)
+    x, y = _numbers(2048, 512), (np.arange(2048) % 2).astype(np.float32)
 
     def fit(w: Any, x: Any, y: Any) -> Any:
         def loss(w: Any) -> Any:
@@ -157,7 +157,7 @@ def optax_lbfgs() -> Case:
         return w, loss(w)
 
     both = _tile("M", "features", x=1)
-    return Case(fit, (np.zeros(8, np.float32), x, y), {"BP": [_BATCH], "BP+features": [_BATCH, both]})
+    return Case(fit, (np.zeros(512, np.float32), x, y), {"BP": [_BATCH], "BP+features": [_BATCH, both]})
 
 
 def optax_zoo() -> Case:
@@ -276,9 +276,9 @@ def diffrax_neural_ode() -> Case:
         value, grads = jax.value_and_grad(loss)(params)
         return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
 
-    params = {"up": 0.5 * _numbers(4, 16), "down": 0.5 * _numbers(16, 4, seed=1)}
+    params = {"up": 0.25 * _numbers(16, 128), "down": 0.1 * _numbers(128, 16, seed=1)}
     model = _tile("M", "MP", params__up=1, params__down=0)
-    return Case(step, (params, _numbers(8, 4), _numbers(8, 4, seed=2)), {"BP": [_BATCH], "BP+MP": [_BATCH, model]})
+    return Case(step, (params, _numbers(64, 16), _numbers(64, 16, seed=2)), {"BP": [_BATCH], "BP+MP": [_BATCH, model]})
 
 
 def numpyro_hmc() -> Case:
@@ -291,12 +291,12 @@ def numpyro_hmc() -> Case:
     guides: Any = importlib.import_module("numpyro.infer.autoguide")
 
     def model(x: Any, y: Any) -> None:
-        w = numpyro.sample("w", dist.Normal(jnp.zeros(8), 1.0).to_event(1))
+        w = numpyro.sample("w", dist.Normal(jnp.zeros(64), 1.0).to_event(1))
         scale = numpyro.sample("scale", dist.HalfCauchy(1.0))
         with numpyro.plate("data", x.shape[0]):
             numpyro.sample("y", dist.Bernoulli(logits=scale * (x @ w)), obs=y)
 
-    x, y = _numbers(32, 8), (np.arange(32) % 2).astype(np.int32)
+    x, y = _numbers(2048, 64) / 16, (np.arange(2048) % 2).astype(np.int32)
     guide = guides.AutoNormal(model)
     svi = infer.SVI(model, guide, numpyro.optim.Adam(0.01), infer.Trace_ELBO())
     fitted = svi.init(jax.random.key(0), x, y)
@@ -306,7 +306,7 @@ def numpyro_hmc() -> Case:
             return util.potential_energy(model, (x, y), {}, z)
 
         noise, choice = jax.random.split(key)
-        momentum = {"w": jax.random.normal(noise, (8,)), "scale": jax.random.normal(choice, ())}
+        momentum = {"w": jax.random.normal(noise, (64,)), "scale": jax.random.normal(choice, ())}
 
         def leap(_: Any, zp: Any) -> Any:
             z, p = zp
@@ -322,7 +322,7 @@ def numpyro_hmc() -> Case:
         state, loss = svi.update(state, x, y)
         return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, position), state, loss
 
-    position = {"w": np.zeros(8, np.float32), "scale": np.zeros((), np.float32)}
+    position = {"w": np.zeros(64, np.float32), "scale": np.zeros((), np.float32)}
     both = _tile("M", "features", x=1)
     args = (position, fitted, jax.random.key(1), x, y)
     return Case(step, args, {"BP": [_BATCH], "BP+features": [_BATCH, both]})

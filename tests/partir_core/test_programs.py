@@ -69,27 +69,6 @@ def test_decoding_with_a_cache(mesh: Mesh, check: Any, name: str) -> None:
     assert lowered_counts(partial(decode, config), mesh, schedule, args) == dict(report.collectives)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "int8", "complex64"])
-def test_reductions_of_every_dtype_are_one_collective(mesh: Mesh, dtype: str) -> None:
-    def f(x: Any) -> Any:
-        if x.dtype == jnp.bool_:
-            return jnp.any(x, axis=0), jnp.all(x, axis=0)
-        return jax.lax.reduce(x, np.zeros((), x.dtype), jax.lax.add, (0,)), (x.T @ x)
-
-    x = jnp.asarray(np.round(X)).astype(dtype)
-    schedule = [ManualPartition({"x": 0}, "B")]
-    partitioned = partir.jit(f, mesh, schedule)
-    partitioned.lower(x).report.assert_collectives(all_reduce=2)
-    assert lowered_counts(f, mesh, schedule, [x]) == dict(partitioned.lower(x).report.collectives)
-    wide = np.asarray(x).astype(np.complex64)
-    whole = np.asarray(x)
-    expected: Any = (whole.any(0), whole.all(0)) if dtype == "bool" else (wide.sum(0), wide.T @ wide)
-    if dtype == "int8":
-        expected = [y.real.astype(np.int64).astype(np.int8) for y in expected]
-    for y, wanted in zip(partitioned(x), expected, strict=True):
-        np.testing.assert_allclose(np.asarray(y).astype(wanted.dtype), wanted, rtol=2e-2, atol=1e-2)
-
-
 class TestConstraints:
     """What a schedule decides of tagged values, for those who stay with `jax.jit`."""
 

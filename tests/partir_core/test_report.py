@@ -110,8 +110,47 @@ class TestMemory:
             return jax.lax.scan(lambda h, w: (jnp.sort(h @ w), None), x, ws)[0]
 
         x, ws, w = 16 * 8 * 4, 5 * 8 * 8 * 4, 8 * 8 * 4
-        # Arguments and result; inside, the most is alive while a carry and a layer are multiplied.
-        assert report_of(f, (shape(16, 8), shape(5, 8, 8))).peak_bytes == x + ws + x + (x + w + x)
+        # Arguments, and the carry, whose place is the result's; the most is alive while a layer multiplies it.
+        assert report_of(f, (shape(16, 8), shape(5, 8, 8))).peak_bytes == x + ws + (x + w + x)
+
+    def test_a_loop_takes_over_what_dies_with_it(self) -> None:
+        def f(x: Any) -> Any:
+            h = jnp.sort(x)
+            return jax.lax.while_loop(lambda h: h[0, 0] < 1, lambda h: h * 2 + 1, h)
+
+        assert report_of(f, (shape(16, 8),)).peak_bytes == pytest.approx(2 * 16 * 8 * 4, abs=16)
+
+    def test_what_a_loop_starts_from_stays_for_others(self) -> None:
+        def f(x: Any) -> Any:
+            h = jnp.sort(x)
+            return jax.lax.fori_loop(0, 3, lambda _, g: jnp.sort(g @ h), h)
+
+        square = 16 * 16 * 4
+        # The argument, `h`, the carry, and the product while it is sorted into the carry's place.
+        assert report_of(f, (shape(16, 16),)).peak_bytes == pytest.approx(4 * square, abs=64)
+
+    @pytest.mark.parametrize(
+        "branch, blocks",
+        [
+            pytest.param(jnp.sort, 3, id="result beside what is read"),
+            pytest.param(lambda h: jnp.sort(jnp.sort(h)), 3, id="what dies in between makes room"),
+            pytest.param(lambda h: jnp.sort(jnp.sort(h) @ h) @ h, 4, id="two at a time"),
+            pytest.param(lambda h: h * 2, 2, id="in place"),
+        ],
+    )
+    def test_a_branch_makes_the_result_where_it_stays(self, branch: Any, blocks: int) -> None:
+        def f(p: Any, x: Any) -> Any:
+            return jax.lax.cond(p, branch, lambda h: h + 1, jnp.sort(x))
+
+        args = (jax.ShapeDtypeStruct((), np.bool_), shape(16, 16))
+        assert report_of(f, args).peak_bytes == pytest.approx(blocks * 16 * 16 * 4, abs=16)
+
+    def test_outer_products_and_transposes_are_computed_where_they_are_used(self) -> None:
+        def f(a: Any, b: Any) -> Any:
+            return 2 * jnp.einsum("bi,bj->bij", a, b).transpose(0, 2, 1) + 1
+
+        a, result = 4 * 16 * 4, 4 * 16 * 16 * 4
+        assert report_of(f, (shape(4, 16), shape(4, 16))).peak_bytes == 2 * a + result
 
     def test_it_is_near_what_the_compiler_needs(self, mesh: Mesh) -> None:
         def f(ws: Any, x: Any) -> Any:
@@ -129,6 +168,22 @@ class TestMemory:
             sizes = lowered.compile().executable.memory_analysis()
             needed = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
             assert lowered.report.peak_bytes == pytest.approx(needed, rel=0.25)
+
+    def test_loops_and_branches_are_near_what_the_compiler_needs(self, mesh: Mesh) -> None:
+        def f(x: Any, w: Any) -> Any:
+            def body(state: Any) -> Any:
+                h, grown, n = state
+                h = jax.lax.cond(n % 2 == 0, lambda h: jnp.tanh(h @ w), lambda h: h * 0.5, h)
+                return h, grown + jnp.einsum("bi,bj->bij", h, h[:, :8]), n + 1
+
+            start = jnp.sin(x), jnp.zeros((*x.shape, 8)), 0
+            h, grown, _ = jax.lax.while_loop(lambda state: state[2] < 5, body, start)
+            return jax.lax.scan(lambda h, g: (jnp.tanh(h) + g, jnp.sum(h)), h, grown.transpose(2, 0, 1))
+
+        lowered = partir.jit(f, mesh, [ManualPartition({"x": 0}, "B")]).lower(shape(512, 64), shape(64, 64))
+        sizes = lowered.compile().executable.memory_analysis()
+        needed = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+        assert lowered.report.peak_bytes == pytest.approx(needed, rel=0.25)
 
 
 def test_the_assertion_lists_what_there_is() -> None:

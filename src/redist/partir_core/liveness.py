@@ -3,15 +3,18 @@
 A model of what a compiler does, not a bound: the program runs in order; arguments stay unless donated;
 reshapes and filled arrays take no memory; an elementwise result with one use in another operation that can
 take it in is computed there; an elementwise result may overwrite an operand that dies. A redistribution
-needs the staging of its plan as well.
+needs the staging of its plan as well. A loop's state has one place, from its initial value, if that dies, to
+the result; a branch's results are where the conditional's are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from redist.partir_core.flops import family_of
-from redist.partir_core.program import TAG, Op
+from redist.partir_core.program import TAG, Literal, Op
+from redist.partir_core.rules import FactorKind
 from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram
 
 __all__ = ["peak_bytes"]
@@ -29,6 +32,7 @@ def peak_bytes(program: SpmdProgram, donated: Collection[int] = ()) -> int:
 
 
 def _peak(program: SpmdProgram, block: SpmdBlock, kept: Collection[int], given: Sequence[int]) -> int:
+    """`given` are alive at the start, `kept` to the end."""
     stored = _stored(block)
     last: dict[int, int] = {}
     for n, op in enumerate(block.ops):
@@ -44,28 +48,22 @@ def _peak(program: SpmdProgram, block: SpmdBlock, kept: Collection[int], given: 
     for x, n in last.items():
         ends.setdefault(n, []).append(x)
 
-    def size(x: int) -> int:
-        return program.values[x].local_bytes(program.mesh)
-
-    alive = {x: size(x) for x in given}
+    alive = {x: _size(program, x) for x in given}
     now = sum(alive.values())
     peak = now
     for n, op in enumerate(block.ops):
-        dying = [x for x in ends.get(n, ()) if x in alive]
-        made = [x for x in _results(op) if stored.get(x, (x,)) == (x,)]
-        spare = [alive[x] for x in dying] if _overwrites(op) else []
-        during = now + _staging(program, op)
-        for x in made:
-            alive[x] = size(x)
-            now += alive[x]
-            if alive[x] in spare:
-                spare.remove(alive[x])
-            else:
-                during += alive[x]
-        peak = max(peak, during)
+        dying = {x: alive[x] for x in ends.get(n, ()) if x in alive}
+        made = {x: _size(program, x) for x in _results(op) if stored.get(x, (x,)) == (x,)}
+        peak = max(peak, now + _needed(program, op, dying, made, stored))
+        alive |= made
+        now += sum(made.values())
         for x in (*dying, *(x for x in made if x not in last)):
             now -= alive.pop(x)
     return peak
+
+
+def _size(program: SpmdProgram, x: int) -> int:
+    return program.values[x].local_bytes(program.mesh)
 
 
 def _operands(op: SpmdOp) -> list[int]:
@@ -94,7 +92,7 @@ def _stored(block: SpmdBlock) -> dict[int, tuple[int, ...]]:
             for x, y in zip(op.operands, op.results, strict=False):
                 if isinstance(x, int):
                     stored[y] = stored.get(x, (x,))
-        elif op.op.name in _FILLED or family_of(op.op.name) == "elementwise":
+        elif op.op.name in _FILLED or op.op.name == "transpose" or _by_element(op):
             for y in op.results:
                 after = uses.get(y, [])
                 filled = op.op.name in _FILLED
@@ -104,28 +102,80 @@ def _stored(block: SpmdBlock) -> dict[int, tuple[int, ...]]:
     return stored
 
 
+def _by_element(op: Compute) -> bool:
+    """Whether every element of the result comes from one of each operand: outer products are such."""
+    if op.op.name != "dot_general":
+        return family_of(op.op.name) == "elementwise"
+    return op.rule is not None and all(
+        factor.kind is not FactorKind.SUM or factor.size == 1 for factor in op.rule.factors
+    )
+
+
 def _takes_in(op: SpmdOp) -> bool:
-    return isinstance(op, Compute) and not op.blocks and family_of(op.op.name) in _TAKES_IN
-
-
-def _overwrites(op: SpmdOp) -> bool:
-    if not isinstance(op, Compute):
+    if not isinstance(op, Compute) or op.blocks:
         return False
-    source: Op = op.op
-    return family_of(source.name) in ("elementwise", "dynamic slice", "scatter") or bool(op.blocks)
+    return family_of(op.op.name) in _TAKES_IN or op.op.name == "transpose"
 
 
-def _staging(program: SpmdProgram, op: SpmdOp) -> int:
-    """Bytes that an operation needs beside its operands and results."""
+def _needed(
+    program: SpmdProgram,
+    op: SpmdOp,
+    dying: Mapping[int, int],
+    made: Mapping[int, int],
+    stored: Mapping[int, tuple[int, ...]],
+) -> int:
+    """Bytes that an operation needs beside what is alive before it: for its results, and while it runs. `dying` and
+    `made` are sizes by value."""
     if isinstance(op, Redistribute):
         plan = op.plan
-        return max(0, plan.peak_bytes - plan.source.block_bytes() - plan.target.block_bytes())
-    if not op.blocks:
-        return 0
-    inside: list[int] = []
-    for block in op.blocks:
-        own = [x for x in block.inputs]
-        consts = op.op.params.get("num_consts", 0) if op.op.name == "scan" else len(own)
-        given = own[consts:] if op.op.name == "scan" else []
-        inside.append(_peak(program, block, set(), given))
-    return max(inside, default=0)
+        staging = max(0, plan.peak_bytes - plan.source.block_bytes() - plan.target.block_bytes())
+        return sum(made.values()) + staging
+    if op.blocks:
+        return _nested(program, op, dying, stored)
+    if not _overwrites(op.op):
+        return sum(made.values())
+    spare, needed = list(dying.values()), 0
+    for size in made.values():
+        if size in spare:
+            spare.remove(size)
+        else:
+            needed += size
+    return needed
+
+
+def _overwrites(op: Op) -> bool:
+    return family_of(op.name) in ("elementwise", "dynamic slice", "scatter")
+
+
+def _nested(program: SpmdProgram, op: Compute, dying: Mapping[int, int], stored: Mapping[int, tuple[int, ...]]) -> int:
+    """Of control flow. What dies with it is handed to its blocks, where it may end or be overwritten."""
+
+    def size(values: Sequence[int | Literal]) -> int:
+        return sum(_size(program, x) for x in values if isinstance(x, int))
+
+    roots = [stored.get(x, (x,)) if isinstance(x, int) else () for x in op.operands]
+    uses = Counter(root for them in roots for root in them)
+
+    def handed(first: int, stop: int | None = None) -> list[int | None]:
+        """What dies with each operand of these, and is no other one."""
+        return [x[0] if len(x) == 1 and x[0] in dying and uses[x[0]] == 1 else None for x in roots[first:stop]]
+
+    params = op.op.params
+    match op.op.name:
+        case "scan":
+            first, carries = params["num_consts"], params["num_carry"]
+            gone = handed(first, first + carries)
+            needed = _peak(program, op.blocks[0], (), op.blocks[0].inputs[first:]) + size(op.results[carries:])
+        case "while":
+            first, second = params["cond_nconsts"], params["body_nconsts"]
+            gone = handed(first + second)
+            needed = max(
+                _peak(program, block, (), block.inputs[skipped:])
+                for block, skipped in zip(op.blocks, (first, second), strict=True)
+            )
+        case _:
+            gone = handed(1)
+            given = [n for n, x in enumerate(gone) if x is not None]
+            inside = [_peak(program, block, (), [block.inputs[n] for n in given]) for block in op.blocks]
+            needed = max(*inside, size(op.results))
+    return needed - sum(dying[x] for x in gone if x is not None)

@@ -57,7 +57,7 @@ def launch() -> Callable[..., Launched]:
 
 @pytest.fixture(scope="session")
 def on_ranks(launch: Any) -> Callable[..., Any]:
-    """What cases return, by name, from one launch: `on_ranks(4, "programs.py", "decoding", "scans")`."""
+    """What cases return, by name, from one launch: `on_ranks(4, "programs.py", "dtypes", "scans")`."""
 
     def run(count: int, file: str, /, *cases: str) -> Any:
         done = launch(count, file, *cases)

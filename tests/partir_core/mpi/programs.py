@@ -12,7 +12,6 @@ from ranks import MESH, RANK, WORLD, check, main, same
 
 import redist
 from benchmarks.models import gpt
-from benchmarks.models.decode import decode
 from benchmarks.models.schedules import BP, GPT_MP, GPT_Z2, GPT_Z3
 from redist import BackendError, Layout, Mesh
 from redist import partir_core as partir
@@ -39,7 +38,7 @@ def trained(step: Any, params: Any, state: Any, batch: Any) -> tuple[Any, list[f
     return params, losses
 
 
-def training(layers: int = 1, names: Any = ("MP", "BP+MP+Z2", "BP+MP+Z3"), **extras: Any) -> Any:
+def training(layers: int = 1, names: Any = ("BP+MP+Z2", "BP+MP+Z3"), **extras: Any) -> Any:
     """Three steps of a GPT: the unpartitioned losses, and those under each schedule."""
     config = gpt.Config(layers=layers, width=16, heads=4, vocabulary=32, batch=8, length=8, **extras)
     key = jax.random.key(0)
@@ -62,16 +61,6 @@ def training_two_layers() -> Any:
 
 def training_clipped_and_checkpointed() -> Any:
     return training(1, ["BP+MP+Z3"], clip=True, checkpoint=True)
-
-
-def decoding() -> Any:
-    """The same tokens under two schedules; the loop's body communicates under the second alone."""
-    params = jax.tree.map(lambda x: 20 * x, gpt.init(gpt.SMALL, jax.random.key(0)))
-    tokens = jnp.arange(8) * 3 % gpt.SMALL.vocabulary
-    fn = partial(decode, gpt.SMALL)
-    for schedule in ([ManualPartition({"tokens": 0}, "B")], [ManualPartition({"tokens": 0}, "B"), GPT_MP]):
-        report = check(fn, [params, tokens], schedule)
-        assert (report.received_bytes > 0) == (len(schedule) == 2)
 
 
 def scans() -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from redist.partir_core.rules.build import Aval, Builder, Entry, RuleMaker
 from redist.partir_core.rules.local import Local
-from redist.partir_core.rules.rule import FactorKind, Rule
+from redist.partir_core.rules.rule import FactorKind, Rule, combined
 
 __all__ = ["ENTRIES"]
 
@@ -22,10 +22,11 @@ def _reduction(kind: FactorKind, axes: str = "axes", booleans_only: bool = False
         build = Builder(operands, results)
         full = [k for k, shape in enumerate(build.operands) if shape or not build.operands[0]]
         whole = booleans_only and operands[0].dtype != np.dtype(bool)
+        reduced = FactorKind.WHOLE if whole else combined(kind, operands[0].dtype)
         gone, e = set(params[axes]), 0
         for d, n in enumerate(build.operands[0]):
             if d in gone:
-                build.tie(FactorKind.WHOLE if whole else kind, n, [(k, d) for k in full])
+                build.tie(reduced, n, [(k, d) for k in full])
             else:
                 build.parallel(n, [(k, d) for k in full], [(j, e) for j in range(len(results))])
                 e += 1
@@ -100,14 +101,15 @@ def _window(params: _Params, operands: Sequence[Aval], results: Sequence[Aval]) 
 
 
 _SUMS = "kept dimensions parallel; reduced ones a {}"
+_COMPLEX = "reduced dimensions of complex numbers"
 _KEPT = "kept dimensions parallel; reduced ones whole"
 _WINDOWS = "dimensions under a window of one element parallel; others whole"
 _ALONG = "all dimensions but the {} one parallel"
 
 ENTRIES: dict[str, Entry] = {
     "reduce_sum": Entry("reduction", _SUMS.format("sum"), _reduction(FactorKind.SUM), linear=_FIRST),
-    "reduce_max": Entry("reduction", _SUMS.format("max"), _reduction(FactorKind.MAX)),
-    "reduce_min": Entry("reduction", _SUMS.format("min"), _reduction(FactorKind.MIN)),
+    "reduce_max": Entry("reduction", _SUMS.format("max"), _reduction(FactorKind.MAX), missing=_COMPLEX),
+    "reduce_min": Entry("reduction", _SUMS.format("min"), _reduction(FactorKind.MIN), missing=_COMPLEX),
     "reduce_prod": Entry("reduction", _SUMS.format("product"), _reduction(FactorKind.PROD)),
     "reduce_or": Entry(
         "reduction",
@@ -130,8 +132,12 @@ ENTRIES: dict[str, Entry] = {
         Entry("reduction", _KEPT, _reduction(FactorKind.WHOLE), missing="reduced dimensions: a pair has to be reduced"),
     ),
     "psum": Entry("reduction", _SUMS.format("sum"), _over_positions(FactorKind.SUM), _run_over_positions, _FIRST),
-    "pmax": Entry("reduction", _SUMS.format("max"), _over_positions(FactorKind.MAX), _run_over_positions),
-    "pmin": Entry("reduction", _SUMS.format("min"), _over_positions(FactorKind.MIN), _run_over_positions),
+    "pmax": Entry(
+        "reduction", _SUMS.format("max"), _over_positions(FactorKind.MAX), _run_over_positions, missing=_COMPLEX
+    ),
+    "pmin": Entry(
+        "reduction", _SUMS.format("min"), _over_positions(FactorKind.MIN), _run_over_positions, missing=_COMPLEX
+    ),
     # Equinox's reductions over a mapped axis and everything else.
     **dict.fromkeys(["unvmap_any", "unvmap_max"], Entry("reduction", "a max", _to_scalar(FactorKind.MAX))),
     "unvmap_all": Entry("reduction", "a min", _to_scalar(FactorKind.MIN)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jax
@@ -25,6 +25,12 @@ class FactorKind(StrEnum):
     MIN = "min"
     PROD = "prod"
     WHOLE = "whole"
+
+
+def combined(kind: FactorKind, dtype: Any) -> FactorKind:
+    """What becomes of contributions of a dtype: of complex numbers no collective makes a max or min."""
+    unordered = kind in (FactorKind.MAX, FactorKind.MIN) and dtype.kind == "c"
+    return FactorKind.WHOLE if unordered else kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from redist.partir_core.rules.build import Aval, Builder, Entry, RuleMaker
 from redist.partir_core.rules.indices import clamped, signed, vector
 from redist.partir_core.rules.local import Local
-from redist.partir_core.rules.rule import FactorKind, Rule
+from redist.partir_core.rules.rule import FactorKind, Rule, combined
 
 __all__ = ["ENTRIES"]
 
@@ -44,12 +44,13 @@ def _scatter(kind: FactorKind) -> RuleMaker:
         operand, indices, updates = build.operands
         batched = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
         batch = [e for e in range(len(updates)) if e not in numbers.update_window_dims]
-        combined = FactorKind.WHOLE if operands[0].dtype == np.dtype(bool) else kind
+        dtype = operands[0].dtype
+        onto = FactorKind.WHOLE if dtype == np.dtype(bool) else combined(kind, dtype)
         for i, e in enumerate(batch):
             if i in batched:
                 build.parallel(indices[i], [(0, batched[i]), (1, i), (2, e)], [(0, batched[i])])
             else:
-                build.tie(combined, indices[i], [(1, i), (2, e)])
+                build.tie(onto, indices[i], [(1, i), (2, e)])
         for d, e in _windows(params, len(operand)).items():
             if updates[e] == operand[d]:
                 build.parallel(operand[d], [(0, d), (2, e)], [(0, d)])
@@ -113,6 +114,6 @@ ENTRIES: dict[str, Entry] = {
     "scatter-add": _entry(FactorKind.SUM, "update dimensions a sum, onto the operand once", linear=True),
     "scatter-sub": _entry(FactorKind.SUM, "update dimensions a sum, onto the operand once", linear=True),
     "scatter-mul": _entry(FactorKind.PROD, "update dimensions a product, onto the operand once"),
-    "scatter-min": _entry(FactorKind.MIN, "update dimensions a min"),
-    "scatter-max": _entry(FactorKind.MAX, "update dimensions a max"),
+    "scatter-min": _entry(FactorKind.MIN, "update dimensions a min", "update dimensions of complex numbers"),
+    "scatter-max": _entry(FactorKind.MAX, "update dimensions a max", "update dimensions of complex numbers"),
 }
