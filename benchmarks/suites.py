@@ -27,7 +27,7 @@ class PlanPart:
 
 @dataclass(frozen=True, slots=True)
 class TimingPart:
-    """`count` problems on this many devices, of arrays of these sizes in MiB, `rounds` rounds each."""
+    """`count` problems on this many devices, of arrays of these sizes in MiB, `rounds` rounds in each process."""
 
     devices: int
     count: int
@@ -85,7 +85,7 @@ SUITES = {
             "under ten minutes: small families, the reported cases, and some timings on 8 virtual devices",
             (PlanPart("2x2x2", 2, 500, 200), PlanPart("2x4", 2), PlanPart("2x3", 2), PlanPart("2x3x5", 2, 300, 60)),
             cases=True,
-            timings=(TimingPart(8, 24, 12, (4, 16)),),
+            timings=(TimingPart(8, 24, 8, (4, 16)),),
         ),
         Suite(
             "plans",
@@ -102,7 +102,7 @@ SUITES = {
         Suite(
             "jax",
             "timings against XLA on 8 and 16 virtual devices",
-            timings=(TimingPart(8, 100, 16), TimingPart(16, 120, 16)),
+            timings=(TimingPart(8, 64, 8), TimingPart(16, 200, 8)),
         ),
         Suite(
             "mpi",
@@ -128,7 +128,7 @@ SUITES = {
                 PlanPart("6x4x2", 2),
             ),
             cases=True,
-            timings=(TimingPart(8, 120, 24), TimingPart(16, 120, 24)),
+            timings=(TimingPart(8, 120, 16), TimingPart(16, 240, 16)),
             mpi=(MpiPart(2, 72), MpiPart(4, 72), MpiPart(8, 72, general=60)),
             cluster=_CLUSTER,
         ),

@@ -175,14 +175,15 @@ def timing_tables(records: Sequence[dict[str, Any]], seed: int, list_ties: bool 
     for who in (name for name in CONTESTANTS if name not in (BASE, AGAIN, CONTROL)):
         found_all = outcomes(records, who, seed)
         if found_all:
-            parts += [_losses(who, found_all, list_ties), Text()]
+            parts += [_losses(who, found_all, list_ties), Text(_alike(who, found_all))]
         parts.append(Text(_memory_line(who, records)))
         for record in records:
             if who in record["wrong"]:
                 parts.append(Text(f"wrong: {who} on {record['problem']}: {record['wrong'][who]}", style="red"))
     legend = (
-        "Medians of rounds run side by side, in balanced orders; intervals by bootstrap. tie: the interval "
-        "crosses 1; loss: wholly below 0.95; behind: wholly below 1. 'xla against itself' is the noise of this machine."
+        "Medians of rounds run side by side, in balanced orders, in two or three processes; intervals by bootstrap of "
+        "processes and rounds. tie: the interval crosses 1; loss: wholly below 0.95; behind: wholly below 1. 'xla "
+        "against itself' is the noise of this machine."
     )
     return Group(*parts, Text(legend, style="dim"), Text())
 
@@ -240,8 +241,21 @@ def _losses(who: str, found: Sequence[Outcome], list_ties: bool) -> RenderableTy
     for heading in ("speedup [95%]", "xla ms", f"{who} ms", "problem"):
         table.add_column(heading, justify="left" if heading == "problem" else "right", no_wrap=heading != "problem")
     for o in lost:
-        table.add_row(str(o.speedup), f"{1000 * o.base_seconds:.2f}", f"{1000 * o.seconds:.2f}", o.problem)
+        table.add_row(str(o.speedup), f"{1000 * o.base_seconds:.2f}", f"{1000 * o.seconds:.2f}", _named(o))
     return table
+
+
+def _named(outcome: Outcome) -> str:
+    return f"{outcome.problem} (same program)" if outcome.same_program else outcome.problem
+
+
+def _alike(who: str, found: Sequence[Outcome]) -> str:
+    """How often the contestant's program is XLA's own, and how these did."""
+    alike = [o for o in found if o.same_program]
+    if not alike:
+        return ""
+    said = ", ".join(f"{sum(o.verdict == name for o in alike)} {name}" for name in ("win", "tie", "behind", "loss"))
+    return f"{who}: XLA compiles the same program for both on {len(alike)} of {len(found)} problems ({said})"
 
 
 def show(console: Console, *parts: RenderableType) -> None:

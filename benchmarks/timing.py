@@ -1,14 +1,20 @@
-"""Timings as a study: races in processes with virtual devices, and what their intervals say."""
+"""Timings as a study: races in processes with virtual devices, and what their intervals say.
+
+Every problem is raced in two processes, each fresh for a batch of problems, which come in another order in the
+second; and in a third where the two do not say that both are as fast. Wins and losses are treated alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, TaskID
 
 from benchmarks.executors import jax as jax_executor
 from benchmarks.pool import DevicePool
@@ -17,15 +23,19 @@ from benchmarks.records import Store
 from benchmarks.stats import Interval, Verdict, geometric_mean_interval, paired_speedup, verdict
 from benchmarks.study import progress_bar
 
-__all__ = ["Outcome", "Summary", "outcomes", "summary", "timing_study"]
+__all__ = ["REPEAT", "Outcome", "Summary", "merged", "outcomes", "summary", "timing_study"]
+
+_BATCH = 24
+"""Problems that share a process."""
 
 
 def timing_study(
     store: Store, groups: Sequence[tuple[Sequence[Problem], int]], seed: int, console: Console
 ) -> list[dict[str, Any]]:
-    """Race the contestants on every problem; each group is (problems on as many devices, rounds).
+    """Race the contestants on every problem; each group is (problems on as many devices, rounds in a process).
 
-    Nothing else runs meanwhile. Returns the records of all groups.
+    Nothing else runs meanwhile. A race is stored when it is done. Returns one record per problem of all groups, with
+    the rounds of all its processes.
     """
     names: list[str] = []
     for name in jax_executor.CONTESTANTS:
@@ -36,20 +46,96 @@ def timing_study(
             store.add({"record": "missing", "family": "", "problem": "", "who": f"{name} on jax", "note": reason})
     if jax_executor.BASE not in names:
         return []
-    wanted = [(p.family, p.key) for problems, _ in groups for p in problems]
     with progress_bar(console) as progress:
-        done = {key for key in wanted if store.found("timing", *key, "race")}
-        bar = progress.add_task("timings", total=len(wanted) - len(done))
+        bar = progress.add_task("timings", total=2 * sum(len(problems) for problems, _ in groups))
         for problems, rounds in groups:
-            todo = [p for p in problems if (p.family, p.key) not in done]
-            if not todo:
-                continue
-            with DevicePool(todo[0].source.mesh.size) as pool:
-                for problem in todo:
-                    progress.update(bar, description=f"timings, {problem.family}")
-                    store.add(_race(pool, problem, names, rounds, seed))
-                    progress.advance(bar)
-    return [r for r in store.select("timing") if (r["family"], r["problem"]) in set(wanted)]
+            for first in range(0, len(problems), _BATCH):
+                batch = problems[first : first + _BATCH]
+                step = partial(_one, progress, bar)
+                _raced(store, batch, 1, names, rounds, seed, step)
+                _raced(store, batch[::-1], 2, names, rounds, seed, step)
+                open_ones = [p for p in batch if not _settled(store, p, seed)]
+                progress.update(bar, total=(progress.tasks[bar].total or 0) + len(open_ones))
+                _raced(store, open_ones, 3, names, rounds, seed, step)
+    wanted = {(p.family, p.key) for problems, _ in groups for p in problems}
+    raced, again = (
+        [r for r in store.select(kind) if (r["family"], r["problem"]) in wanted] for kind in ("timing", REPEAT)
+    )
+    return merged(raced, again)
+
+
+REPEAT = "timing-repeat"
+"""The record of a race in a process after the first."""
+
+_ONCE = (jax_executor.PUT, jax_executor.CONTROL)
+"""Contestants of the first process only: no claim rests on their intervals."""
+
+
+def _one(progress: Progress, bar: TaskID, problem: Problem | None) -> None:
+    """Say what runs, or that it is done."""
+    if problem is None:
+        progress.advance(bar)
+    else:
+        progress.update(bar, description=f"timings, {problem.family}")
+
+
+def _raced(
+    store: Store,
+    problems: Sequence[Problem],
+    process: int,
+    names: Sequence[str],
+    rounds: int,
+    seed: int,
+    step: Callable[[Problem | None], None],
+) -> None:
+    """Race the problems that have not been raced in this process, if any, in a fresh one."""
+    kind, who = ("timing", "race") if process == 1 else (REPEAT, f"process {process}")
+    here = [name for name in names if process == 1 or name not in _ONCE]
+    todo = [p for p in problems if store.found(kind, p.family, p.key, who) is None]
+    for _ in range(len(problems) - len(todo)):
+        step(None)
+    if not todo:
+        return
+    with DevicePool(todo[0].source.mesh.size) as pool:
+        for problem in todo:
+            step(problem)
+            found = _race(pool, problem, here, rounds, seed + process - 1)
+            store.add(found | {"record": kind, "who": who})
+            step(None)
+
+
+def _settled(store: Store, problem: Problem, seed: int) -> bool:
+    """Whether two processes leave both a tie: redist with XLA, and XLA with itself."""
+    first = store.found("timing", problem.family, problem.key, "race")
+    second = store.found(REPEAT, problem.family, problem.key, "process 2")
+    assert first is not None and second is not None
+    both = merged([first], [second])
+    found = [outcome for who in (jax_executor.OWN, jax_executor.AGAIN) for outcome in outcomes(both, who, seed)]
+    return all(outcome.verdict == "tie" for outcome in found)
+
+
+def merged(races: Iterable[dict[str, Any]], repeats: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record per problem: rounds of all its processes in `seconds`, how many each ran in `processes`.
+
+    Who was wrong in one process is wrong. Contestants of the first process only keep its rounds, and have no
+    entry in `processes`.
+    """
+    more: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in repeats:
+        more.setdefault((record["family"], record["problem"]), []).append(record)
+    made: list[dict[str, Any]] = []
+    for record in races:
+        all_of_them = [record, *more.get((record["family"], record["problem"]), [])]
+        wrong = {name: note for one in reversed(all_of_them) for name, note in one["wrong"].items()}
+        rounds: dict[str, list[list[float]]] = {}
+        for one in all_of_them:
+            for name, seconds in one["seconds"].items():
+                if name not in wrong:
+                    rounds.setdefault(name, []).append(seconds)
+        seconds = {name: [s for part in parts for s in part] for name, parts in rounds.items()}
+        sizes = {name: [len(part) for part in parts] for name, parts in rounds.items()}
+        made.append(record | {"seconds": seconds, "processes": sizes, "wrong": wrong})
+    return made
 
 
 def _race(pool: DevicePool, problem: Problem, names: Sequence[str], rounds: int, seed: int) -> dict[str, Any]:
@@ -71,6 +157,8 @@ class Outcome:
     verdict: Verdict
     base_seconds: float
     seconds: float
+    same_program: bool = False
+    """XLA compiled the same program for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +180,16 @@ class Summary:
 
 
 def outcomes(records: Iterable[dict[str, Any]], who: str, seed: int) -> list[Outcome]:
-    """How `who` did against the base, problem by problem, slowest first."""
+    """How `who` did against the base, problem by problem, slowest first; of one record per problem."""
     found: list[Outcome] = []
     for record in records:
         base, mine = (record["seconds"].get(name) for name in (jax_executor.BASE, who))
         if base and mine:
-            speedup = paired_speedup(base, mine, seed)
-            found.append(
-                Outcome(record["problem"], record["family"], speedup, verdict(speedup), median(base), median(mine))
-            )
+            sizes = record.get("processes", {}).get(who)
+            speedup = paired_speedup(base[: len(mine)], mine, seed, sizes)
+            alike = who == jax_executor.OWN and record.get("same_program", False)
+            says, times = verdict(speedup), (median(base), median(mine))
+            found.append(Outcome(record["problem"], record["family"], speedup, says, *times, alike))
     return sorted(found, key=lambda outcome: outcome.speedup.point)
 
 

@@ -30,7 +30,7 @@ from benchmarks.plots import plot_all  # noqa: E402
 from benchmarks.records import read_records  # noqa: E402
 from benchmarks.stats import Interval, geometric_mean_interval, verdict  # noqa: E402
 from benchmarks.tables import plan_rows  # noqa: E402
-from benchmarks.timing import Summary, outcomes, summary  # noqa: E402
+from benchmarks.timing import REPEAT, Summary, merged, outcomes, summary  # noqa: E402
 
 KEPT = ROOT / "docs/benchmarks"
 PAGE = ROOT / "docs/benchmarks.md"
@@ -141,7 +141,14 @@ def lost(records: Sequence[Record], who: str, seed: int) -> str:
     if not slower:
         return "redist is slower nowhere.\n"
     rows = [
-        (f"`{o.problem}`", o.family, o.verdict, str(o.speedup), f"{1e3 * o.base_seconds:.2f}", f"{1e3 * o.seconds:.2f}")
+        (
+            f"`{o.problem}`" + ", same program" * o.same_program,
+            o.family,
+            o.verdict,
+            str(o.speedup),
+            f"{1e3 * o.base_seconds:.2f}",
+            f"{1e3 * o.seconds:.2f}",
+        )
         for o in slower
     ]
     return "Where redist is slower:\n\n" + table(("problem", "", "", "speedup", "XLA ms", "redist ms"), rows)
@@ -198,7 +205,7 @@ def plans(run: Run, drawn: bool) -> str:
 
 def one_host(run: Run, drawn: bool) -> str:
     """Timings on virtual devices of one host."""
-    records, seed = run.select("timing"), run.header["seed"]
+    records, seed = merged(run.select("timing"), run.select(REPEAT)), run.header["seed"]
     rows: list[list[str]] = []
     for family in dict.fromkeys(r["family"] for r in records):
         group = [r for r in records if r["family"] == family]
@@ -249,7 +256,7 @@ def on_ranks(run: Run, drawn: bool) -> str:
             by_hand = row["milliseconds"][row["best_by_hand"]]
             times = [f"{by_hand:.2f}", f"{row['milliseconds']['redist']:.2f}"]
             slower.append([f"{row['family']}: {row['problem']}", str(Interval(*row["speedup"])), *times])
-    wrong = sum(bool({"redist", "redist-unagreed"} & set(r["wrong"])) for r in run.select("mpi"))
+    wrong = sum(bool({"redist", "redist-agreeing"} & set(r["wrong"])) for r in run.select("mpi"))
     text = (
         "Against transpositions as applications write them: Alltoallw with subarray datatypes, and pack, Alltoall, "
         "unpack; the faster of them counts. All ranks are processes of one host; a round takes as long as its slowest "

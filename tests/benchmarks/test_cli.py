@@ -14,6 +14,7 @@ import pytest
 import redist.cli
 from benchmarks.cli import run_suite
 from benchmarks.plots import plot_all
+from benchmarks.problems import timing_problems
 from benchmarks.suites import SUITES, plan_tasks
 from benchmarks.tables import plan_rows
 
@@ -50,8 +51,9 @@ def test_distributions_are_drawn(tmp_path: Path) -> None:
 
 
 def test_suites_are_what_they_say() -> None:
-    timed = sum(part.count for part in SUITES["jax"].timings)
-    assert timed >= 100 and {part.devices for part in SUITES["jax"].timings} == {8, 16}
+    timed = {part.devices: timing_problems(part.devices, part.count, 0) for part in SUITES["jax"].timings}
+    assert {devices: len(problems) for devices, problems in timed.items()} == {8: 64, 16: 200}
+    assert {len(p.source.mesh.names) for p in timed[16]} == {2, 3, 4}
     asked = {
         (planner.name, p.family) for planner, problems in plan_tasks(SUITES["plans"], 0, None, 2) for p in problems
     }

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.stats import (
     LOSS,
     Interval,
+    between_processes,
     bootstrap,
     geometric_mean,
     geometric_mean_interval,
@@ -100,3 +101,51 @@ def test_intervals_of_a_tie_rarely_claim_a_loss() -> None:
     says = [verdict(paired_speedup(base.tolist(), other.tolist(), seed=n)) for n, (base, other) in enumerate(times)]
     assert says.count("loss") <= 9  # 3%
     assert says.count("tie") >= 255  # 85%
+
+
+def test_processes_are_averaged_by_their_medians() -> None:
+    """Medians 2, 8 and 4; each process is drawn three times in a row with probability 1/27, beyond either tail."""
+    found = between_processes([[2.0, 2.0, 1.0], [8.0], [4.0, 4.0, 4.0, 9.0]], seed=0)
+    assert found.point == pytest.approx(4.0)
+    assert found.low <= 2.0 and found.high == pytest.approx(8.0)
+
+
+def test_two_processes_that_disagree_are_a_tie() -> None:
+    """Each is certain by itself; drawn twice with probability 1/4, it is within the interval."""
+    slow, fast = [0.8] * 8, [1.25] * 8
+    assert [verdict(paired_speedup(rounds, [1.0] * 8, seed=0)) for rounds in (slow, fast)] == ["loss", "win"]
+    both = paired_speedup(slow + fast, [1.0] * 16, seed=0, processes=[8, 8])
+    assert (both.low, both.point, both.high) == pytest.approx((0.8, 1.0, 1.25))
+
+
+def test_rounds_are_those_of_the_processes() -> None:
+    rounds = [2.0, 4.0, 9.0, 1.0]
+    assert paired_speedup(rounds, [1.0] * 4, seed=3, processes=[4]) == paired_speedup(rounds, [1.0] * 4, seed=3)
+    with pytest.raises(ValueError, match=r"4 rounds are not those of processes with \[2, 3\] rounds"):
+        paired_speedup(rounds, [1.0] * 4, seed=0, processes=[2, 3])
+    with pytest.raises(ValueError, match="nothing to draw from"):
+        between_processes([[1.0], []], seed=0)
+    with pytest.raises(ValueError, match="ratios are positive"):
+        between_processes([[1.0], [-1.0]], seed=0)
+
+
+def claims(truth: float, counts: list[int], problems: int = 400) -> dict[str, float]:
+    """Shares of verdicts where a process shifts all its ratios by about 5%, and a round by another 5%."""
+    rng = np.random.default_rng(5)
+    said: list[str] = []
+    for n in range(problems):
+        shifts = rng.lognormal(sigma=0.05, size=len(counts))
+        ratios = [x for k, s in zip(counts, shifts, strict=True) for x in truth * s * rng.lognormal(sigma=0.05, size=k)]
+        said.append(verdict(paired_speedup(ratios, [1.0] * len(ratios), seed=n, processes=counts)))
+    return {name: said.count(name) / problems for name in ("win", "tie", "behind", "loss")}
+
+
+def test_what_processes_do_to_ties_losses_and_wins_whose_truth_is_known() -> None:
+    """Equal programs: 24 rounds of one process claim losses that eight rounds of each of three do not, nor wins,
+    one as seldom as the other; true losses and wins are found all the same."""
+    alone, three = claims(1.0, [24]), claims(1.0, [8, 8, 8])
+    assert alone["loss"] > 0.05 and alone["win"] > 0.2
+    assert three["loss"] <= 0.01 and three["win"] <= 0.15
+    assert abs(three["win"] - three["behind"] - three["loss"]) <= 0.06
+    assert claims(0.75, [8, 8, 8])["loss"] >= 0.95
+    assert claims(1 / 0.75, [8, 8, 8])["win"] >= 0.95

@@ -63,13 +63,7 @@ def _move(
         case AllGather():
             return _all_gather(Moves.between(before, following), frame, block)
         case AllToAll():
-            moves = Moves.between(before, following)
-            order = [d for added in moves.added for d in added]
-            pieces = _split(moves, block)
-            received = lax.all_to_all(
-                pieces, frame.axes, 0, 0, axis_index_groups=moves.groups(order, frame), tiled=True
-            )
-            return _joined(moves, order, received)
+            return _all_to_all(Moves.between(before, following), frame, block)
         case Permute():
             return permute(step, before, frame, block)
         case Exchange():
@@ -91,7 +85,16 @@ def _slice(moves: Moves, frame: Frame, block: Any) -> Any:
 def _all_gather(moves: Moves, frame: Frame, block: Any) -> Any:
     order = [d for dropped in moves.dropped for d in dropped]
     groups = moves.groups(order, frame)
-    return _joined(moves, order, lax.all_gather(block, frame.axes, axis_index_groups=groups, axis=0, tiled=False))
+    pieces = lax.all_gather(block, frame.axes, axis_index_groups=groups, axis=0, tiled=True)
+    return _joined(moves, order, pieces, apart=False)
+
+
+def _all_to_all(moves: Moves, frame: Frame, block: Any) -> Any:
+    order = [d for added in moves.added for d in added]
+    groups = moves.groups(order, frame)
+    pieces = _split(moves, block)
+    received = lax.all_to_all(pieces, frame.axes, 0, 0, axis_index_groups=groups, tiled=True)
+    return _joined(moves, order, received, apart=True)
 
 
 _FEW = 64
@@ -99,13 +102,14 @@ _FEW = 64
 
 
 def _split(moves: Moves, block: Any) -> Any:
-    """The pieces of a block by receiver on a leading dimension: its index over the digits that dimensions
-    gain, those of the first dimension major."""
+    """The pieces of a block by receiver, one after another along dimension 0: by their index over the digits that
+    dimensions gain, those of the first dimension major."""
     cut = [j for j, added in enumerate(moves.added) if added]
     if len(cut) == 1 and (parts := moves.count(moves.added[cut[0]])) <= _FEW and math.prod(block.shape[: cut[0]]) > 1:
         # XLA's CPU copies slices faster than it transposes them.
         length = block.shape[cut[0]] // parts
-        return jnp.stack([lax.slice_in_dim(block, p * length, (p + 1) * length, axis=cut[0]) for p in range(parts)])
+        slices = [lax.slice_in_dim(block, p * length, (p + 1) * length, axis=cut[0]) for p in range(parts)]
+        return jnp.concatenate(slices, axis=0)
     shape: list[int] = []
     front: list[int] = []
     rest: list[int] = []
@@ -116,26 +120,33 @@ def _split(moves: Moves, block: Any) -> Any:
         rest.append(len(shape))
         shape.append(block.shape[j] // moves.count(added))
     pieces = block.reshape(shape).transpose([*front, *rest])
-    return pieces.reshape([math.prod(shape[n] for n in front), *(shape[n] for n in rest)])
+    first, *others = (shape[n] for n in rest)
+    return pieces.reshape([math.prod(shape[n] for n in front) * first, *others])
 
 
-def _joined(moves: Moves, order: Sequence[int], pieces: Any) -> Any:
-    """A block from the pieces of its group on a leading dimension, by index over the digits `order`: each
-    digit becomes the place of the piece in the dimension that it leaves."""
+def _joined(moves: Moves, order: Sequence[int], pieces: Any, apart: bool) -> Any:
+    """A block from the pieces of its group, one after another along dimension 0 by index over the digits `order`:
+    each digit becomes the place of the piece in the dimension that it leaves. `apart`: XLA's CPU has the pieces in
+    buffers of their own, as an all-to-all receives them."""
     sizes = [moves.sizes[d] for d in order]
+    count = math.prod(sizes)
+    shape = (pieces.shape[0] // count, *pieces.shape[1:])
     joined = [i for i, dropped in enumerate(moves.dropped) if dropped]
-    if len(joined) == 1 and len(pieces) <= _FEW and math.prod(pieces.shape[1 : 1 + joined[0]]) > 1:
-        # XLA's CPU copies pieces side by side faster than it transposes them.
+    if len(joined) == 1 and (2 - apart) < count <= _FEW and math.prod(shape[: joined[0]]) > 1:
+        # XLA's CPU copies pieces side by side faster than it transposes them, if they come in the shape in which
+        # they are put: a reshape or slice between is fused with the concatenation, which then goes element by
+        # element. Two slices of one buffer are better transposed.
         turned = [order.index(d) for d in moves.dropped[joined[0]]]
-        places = np.arange(len(pieces)).reshape(sizes).transpose(turned).ravel()
-        return jnp.concatenate([pieces[int(p)] for p in places], axis=joined[0])
-    split = pieces.reshape([*sizes, *pieces.shape[1:]])
+        places = np.arange(count).reshape(sizes).transpose(turned).ravel().tolist()
+        parts = [lax.slice_in_dim(pieces, p * shape[0], (p + 1) * shape[0]) for p in places]
+        return jnp.concatenate(parts, axis=joined[0])
+    split = pieces.reshape([*sizes, *shape])
     placed: list[int] = []
-    shape: list[int] = []
+    whole: list[int] = []
     for i, dropped in enumerate(moves.dropped):
         placed += [*(order.index(d) for d in dropped), len(order) + i]
-        shape.append(moves.count(dropped) * pieces.shape[1 + i])
-    return split.transpose(placed).reshape(shape)
+        whole.append(moves.count(dropped) * shape[i])
+    return split.transpose(placed).reshape(whole)
 
 
 def _reduce(step: ReduceScatter | AllReduce, before: Layout, frame: Frame, block: Any) -> Any:
@@ -144,7 +155,10 @@ def _reduce(step: ReduceScatter | AllReduce, before: Layout, frame: Frame, block
     if isinstance(step, AllReduce):
         return all_reduced(block, reduction, moves.groups(moves.reduced, frame), frame)
     order = [d for added in moves.added for d in added]
-    return reduce_scattered(_split(moves, block), reduction, moves.groups(order, frame), frame)
+    pieces = _split(moves, block)
+    count = moves.count(order)
+    by_receiver = pieces.reshape([count, pieces.shape[0] // count, *pieces.shape[1:]])
+    return reduce_scattered(by_receiver, reduction, moves.groups(order, frame), frame)
 
 
 def _chunk(step: Chunk, before: Layout, frame: Frame, block: Any, windows: Sequence[Window]) -> Any:

@@ -1,7 +1,13 @@
-"""Steps between different sets of devices: boxes are sent from device to device, by `device_put`."""
+"""Steps between different sets of devices: boxes are sent from device to device, by `device_put`.
+
+Calls return before their work is done, so that a loop over all boxes would have all of them cut, on both sides,
+before the first is in place. What is under way at once is bounded instead: beside source and target there are
+at most `IN_FLIGHT_BYTES`, or one box on both sides where that is more.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,7 +24,10 @@ if TYPE_CHECKING:
     from redist.collectives.steps import Step
     from redist.types.layout import Layout
 
-__all__ = ["crosses", "transfer"]
+__all__ = ["IN_FLIGHT_BYTES", "crosses", "transfer"]
+
+IN_FLIGHT_BYTES = 2**26
+"""Bytes of boxes that are cut or sent but not yet in place, over all devices."""
 
 
 def crosses(step: Step) -> bool:
@@ -39,25 +48,55 @@ def transfer(step: Step, before: Layout, blocks: Mapping[int, Any]) -> dict[int,
     by_receiver: dict[int, list[Copy]] = {receiver: [] for receiver in step.layout.mesh.device_ids}
     for copy in copies_of(step, before):
         by_receiver[copy.receiver].append(copy)
+    dtype = next(iter(blocks.values())).dtype
+    flight = _Flight()
     return {
-        receiver: _assembled(copies, shape, blocks, device_of[receiver], next(iter(blocks.values())).dtype)
+        receiver: _assembled(copies, shape, blocks, device_of[receiver], dtype, flight)
         for receiver, copies in by_receiver.items()
     }
 
 
-def _assembled(copies: list[Copy], shape: tuple[int, ...], blocks: Mapping[int, Any], device: Any, dtype: Any) -> Any:
+class _Flight:
+    """Bytes under way, and the blocks that they go to."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._done: list[Any] = []
+
+    def admit(self, size: int, block: Any) -> None:
+        """Wait, if `size` bytes more are too many, for all that is under way; `block` is the one it goes to."""
+        if self._bytes and self._bytes + size > IN_FLIGHT_BYTES:
+            jax.block_until_ready([*self._done, block])
+            self._bytes = 0
+            self._done.clear()
+        self._bytes += size
+
+    def finished(self, block: Any) -> Any:
+        """The block, which nothing more goes to."""
+        self._done.append(block)
+        return block
+
+
+def _assembled(
+    copies: list[Copy], shape: tuple[int, ...], blocks: Mapping[int, Any], device: Any, dtype: Any, flight: _Flight
+) -> Any:
     """A receiver's block from its pieces."""
-    made: Any = None
+    if len(copies) == 1 and copies[0].shape == shape:
+        (copy,) = copies
+        held = blocks[copy.sender]
+        whole, stays = held.shape == shape, copy.sender == copy.receiver
+        flight.admit(0 if whole or stays else math.prod(shape) * dtype.itemsize, None)
+        piece = held if whole else _cut(held, _starts(copy.take), sizes=shape)
+        return flight.finished(piece if stays else jax.device_put(piece, device))
+    made = _blank(device, shape, dtype)
     for copy in copies:
         held = blocks[copy.sender]
-        piece = held if held.shape == copy.shape else _cut(held, _starts(copy.take), sizes=copy.shape)
-        piece = piece if copy.sender == copy.receiver else jax.device_put(piece, device)
-        if copy.shape == shape:
-            return piece
-        if made is None:
-            made = _blank(device, shape, dtype)
-        made = _paste(made, piece, _starts(copy.put))
-    return _blank(device, shape, dtype) if made is None else made
+        whole, stays = held.shape == copy.shape, copy.sender == copy.receiver
+        sides = (not whole) + (not stays)
+        flight.admit(sides * math.prod(copy.shape) * dtype.itemsize, made)
+        piece = held if whole else _cut(held, _starts(copy.take), sizes=copy.shape)
+        made = _paste(made, piece if stays else jax.device_put(piece, device), _starts(copy.put))
+    return flight.finished(made)
 
 
 def _starts(starts: tuple[int, ...]) -> tuple[Any, ...]:
@@ -76,7 +115,13 @@ def _paste(block: Any, piece: Any, starts: tuple[Any, ...]) -> Any:
 
 def _blank(device: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     with under(flat_sharding([device.id]).mesh):
-        return jnp.zeros(shape, dtype, device=device)
+        return _jitted_blank(device, shape, dtype)()
+
+
+@lru_cache(maxsize=1024)
+def _jitted_blank(device: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Zeros made where they belong: `jnp.zeros(device=)` makes them elsewhere and copies."""
+    return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=jax.sharding.SingleDeviceSharding(device))
 
 
 @lru_cache(maxsize=1)
