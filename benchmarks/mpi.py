@@ -16,7 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.executors.mpi import BY_HAND, CONTROL, GATHERING, OWN, UNAGREED
+from benchmarks.executors.mpi import AGREEING, BY_HAND, CONTROL, GATHERING, OWN
 from benchmarks.problems import Problem, timing_problems
 from benchmarks.records import ROOT, Store
 from benchmarks.stats import Interval, geometric_mean_interval, paired_speedup, verdict
@@ -94,7 +94,7 @@ def _launched(part: MpiPart, problems: Sequence[Problem], seed: int) -> Iterable
 
 def mpi_trusted(records: Iterable[dict[str, Any]]) -> bool:
     """Nothing of redist's is wrong, and every control is."""
-    return all(not {OWN, UNAGREED} & set(r["wrong"]) and CONTROL in r["wrong"] for r in records)
+    return all(not {OWN, AGREEING} & set(r["wrong"]) and CONTROL in r["wrong"] for r in records)
 
 
 def mpi_rows(records: Iterable[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def _row(record: dict[str, Any], seed: int) -> dict[str, Any]:
     row: dict[str, Any] = {"family": record["family"], "problem": record["problem"], "bytes": record["bytes"]}
     row["milliseconds"] = {name: 1000 * median(taken) for name, taken in seconds.items()}
     row["best_by_hand"] = by_hand[0][1] if by_hand else None
-    for name, who in (("speedup", OWN), ("speedup_unagreed", UNAGREED)):
+    for name, who in (("speedup", OWN), ("speedup_agreeing", AGREEING)):
         row[name] = _interval(seconds, row["best_by_hand"], who, seed)
     row["over_gathering"] = _interval(seconds, GATHERING, OWN, seed)
     row["memory_ratio"] = record["stated"][GATHERING] / record["stated"][OWN] if OWN in record["stated"] else None
@@ -129,13 +129,13 @@ def mpi_tables(records: Sequence[dict[str, Any]], seed: int) -> RenderableType:
     """Every transposition; a line for general problems; what gathering costs."""
     rows = mpi_rows(records, seed)
     table = Table(title="MPI: speedup over the faster one by hand", title_justify="left", title_style="bold")
-    for heading in ("ranks", "case", "redist ms", "by hand ms", "", "speedup [95%]", "", "without agreement", ""):
+    for heading in ("ranks", "case", "redist ms", "by hand ms", "", "speedup [95%]", "", "agreeing each time", ""):
         table.add_column(heading, justify="left" if heading in ("ranks", "case", "") else "right", no_wrap=True)
     for row in rows:
         if row["speedup"] is None:
             continue
         best = row["best_by_hand"]
-        shown = [Interval(*row[name]) for name in ("speedup", "speedup_unagreed")]
+        shown = [Interval(*row[name]) for name in ("speedup", "speedup_agreeing") if row[name] is not None]
         cells = [cell for interval in shown for cell in (str(interval), verdict(interval))]
         times = [f"{row['milliseconds'][name]:.2f}" for name in (OWN, best)]
         table.add_row(row["family"], row["problem"], *times, best, *cells)
@@ -152,7 +152,7 @@ def mpi_tables(records: Sequence[dict[str, Any]], seed: int) -> RenderableType:
             )
         )
     for record in records:
-        for who in (OWN, UNAGREED):
+        for who in (OWN, AGREEING):
             if who in record["wrong"]:
                 parts.append(Text(f"wrong: {who} on {record['problem']}: {record['wrong'][who]}", style="red"))
     caught = sum(CONTROL in record["wrong"] for record in records)

@@ -69,7 +69,7 @@ def plan(who: str, verdict: str) -> dict[str, Any]:
 
 
 def mpi(problem: str, by_hand: float) -> dict[str, Any]:
-    ratios = {"redist": 1.0, "redist-unagreed": 1.0, "pack-alltoall": by_hand, "allgather-slice": 4.0}
+    ratios = {"redist": 1.0, "redist-agreeing": 1.0, "pack-alltoall": by_hand, "allgather-slice": 4.0}
     made = timing(problem, 1, 1) | {"record": "mpi", "family": "4 ranks"}
     made["seconds"] = {who: [x * ratio / 1000 for x in LOAD] for who, ratio in ratios.items()}
     return made | {"stated": {"redist": 100, "allgather-slice": 400}}

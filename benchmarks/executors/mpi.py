@@ -25,9 +25,9 @@ from benchmarks.problems import Problem
 from redist.types import Layout, Mesh
 from redist.types.dtypes import numpy_dtype
 
-__all__ = ["BY_HAND", "CONTESTANTS", "CONTROL", "GATHERING", "OWN", "UNAGREED", "race"]
+__all__ = ["AGREEING", "BY_HAND", "CONTESTANTS", "CONTROL", "GATHERING", "OWN", "race"]
 
-OWN, UNAGREED, GATHERING, CONTROL = "redist", "redist-unagreed", "allgather-slice", "control-nothing"
+OWN, AGREEING, GATHERING, CONTROL = "redist", "redist-agreeing", "allgather-slice", "control-nothing"
 BY_HAND = ("alltoallw", "pack-alltoall", "mpi4py-fft")
 
 Call = Callable[[], Any]
@@ -141,26 +141,34 @@ def _allgather(problem: Problem, comm: Any, given: Any) -> Built:
     return call, given.nbytes + gathered.nbytes + whole.nbytes + whole[mine].nbytes
 
 
-def _transfer(problem: Problem, comm: Any, given: Any, agree: Any) -> Built:
-    import redist
+def _bound(problem: Problem, comm: Any, given: Any) -> Built:
+    transfer = _transfer(problem, comm)
+    return transfer.bind(given), transfer.peak_bytes
 
-    plan = redist.synthesize(problem.source, problem.target, backend="mpi")
-    transfer = redist.mpi.Transfer(plan, comm, agree=agree)
+
+def _agreeing(problem: Problem, comm: Any, given: Any) -> Built:
+    transfer = _transfer(problem, comm)
     made = np.empty(problem.target.block_shape(), given.dtype)
     return (lambda: transfer(given, made)), transfer.peak_bytes
 
 
+def _transfer(problem: Problem, comm: Any) -> Any:
+    import redist
+
+    return redist.mpi.Transfer(redist.synthesize(problem.source, problem.target, backend="mpi"), comm)
+
+
 CONTESTANTS: dict[str, Callable[[Problem, Any, Any], Built]] = {
-    OWN: lambda *given: _transfer(*given, agree="along"),
-    UNAGREED: lambda *given: _transfer(*given, agree="never"),
+    OWN: _bound,
+    AGREEING: _agreeing,
     "alltoallw": _alltoallw,
     "pack-alltoall": _pack_alltoall,
     "mpi4py-fft": _fft,
     GATHERING: _allgather,
     CONTROL: lambda _, __, given: ((lambda: given), given.nbytes),
 }
-"""`redist-unagreed` leaves out the agreement on errors; `control-nothing` hands back its input and must be
-found wrong."""
+"""`redist` has its blocks bound once, as those by hand have theirs; `redist-agreeing` takes any blocks at every
+call, and ranks agree on them each time. `control-nothing` hands back its input and must be found wrong."""
 
 
 def race(problem: Problem, comm: Any, rounds: int, seed: int) -> dict[str, Any]:

@@ -176,6 +176,17 @@ def test_scalars() -> None:
     assert float(kept[0] + kept[2]) == 3
 
 
+@pytest.mark.parametrize("dtype", MOVED)
+def test_scalars_of_every_dtype(dtype: str) -> None:
+    name = dtype if dtype.isalnum() and dtype[0] != "|" else f"'{dtype}'"
+    far = Layout.parse(f"{name}[]", Mesh({"a": 3}, [7, 0, 9]))
+    number = np.asarray(1, np.int32)
+    array = number.view(dtype) if dtype == "|V4" else number.astype(numpy_dtype(dtype))
+    result = simulate(Plan(Layout.parse(f"{name}[]", MESH), far, (Exchange(far),)), array)
+    assert set(result) == {7, 0, 9}
+    assert all(block.dtype == array.dtype and block == array for block in result.values())
+
+
 def test_not_a_number_is_itself() -> None:
     """Moved NaNs compare equal, and infinities survive a sum."""
     array = np.asarray([np.nan, np.inf, -np.inf, 1], dtype=np.float32)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.console import Console
 
 from redist.cli.arguments import plan_text
 from redist.cli.failure import OK, of_redist, of_system
 from redist.cli.progress import Progress
 from redist.cli.run import read_input, report_of, show
+from redist.cli.terminal import launcher_terminal
 from redist.cli.values import counted
 from redist.collectives import Plan
 from redist.collectives.backends.mpi import Transfer
@@ -62,13 +64,24 @@ def _run(comm: Any, name: str, input_file: Path | None, output_file: Path | None
     with Transfer(plan, comm, progress=lambda done, _: count(done)) as transfer:
         read = _together(comm, lambda: _reader(plan, input_file))
         given = _together(comm, lambda: _given(plan, comm.rank, read))
-        with Progress().phase("moving", transfer.stages) if comm.rank == 0 else nullcontext(count) as count:
+        with _bar(transfer.stages) if comm.rank == 0 else nullcontext(count) as count:
             made = transfer(given)
     total = _reduced(comm, plan.target, made)
     _together(comm, lambda: _check(plan, comm.rank, total, read))
     if output_file is not None:
         _write(comm, plan, total, output_file)
     return plan, sum(comm.allgather(0 if made is None else made.size))
+
+
+def _bar(stages: int) -> AbstractContextManager[Callable[[Any], Any]]:
+    """A bar on the terminal that ranks are started from; nothing where there is none."""
+    progress = Progress()
+    if not progress.console.is_terminal:
+        size = launcher_terminal()
+        if size is None:
+            return nullcontext(_uncounted)
+        progress.console = Console(stderr=True, highlight=False, force_terminal=True, width=size.columns or 80)
+    return progress.phase("moving", stages)
 
 
 def _uncounted(done: Any) -> Any:

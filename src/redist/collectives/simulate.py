@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redist.collectives.backends.numpy import reduce_blocks, run_steps, stacked
+from redist.collectives.backends.numpy import block_at, reduce_blocks, run_steps, stacked
 from redist.errors import BackendError, ProofError
 from redist.types.dtypes import dtype_name, numpy_dtype
 
@@ -42,7 +42,7 @@ def simulate(
         given = scatter(source, value)
     blocks = stacked([given[device] for device in source.mesh.device_ids], source)
     made, final = run_steps(blocks, plan.steps, source)
-    result = {device: np.array(made[p]) for p, device in enumerate(final.mesh.device_ids)}
+    result = {device: np.array(block_at(made, p)) for p, device in enumerate(final.mesh.device_ids)}
     if check:
         assert value is not None
         check_blocks(plan, value, result)
@@ -52,8 +52,8 @@ def simulate(
 def scatter(layout: Layout, array: NDArray[Any], seed: int = 0) -> dict[int, NDArray[Any]]:
     """{device id: block} of a global array. For a partial layout, contributions that reduce to it."""
     starts, stops = layout.boxes()
-    boxes = [
-        tuple(slice(a, b) for a, b in zip(lower, upper, strict=True))
+    boxes: list[tuple[Any, ...]] = [  # with an ellipsis, so that blocks of rank 0 are arrays too
+        (*(slice(a, b) for a, b in zip(lower, upper, strict=True)), ...)
         for lower, upper in zip(starts.tolist(), stops.tolist(), strict=True)
     ]
     count = layout.mesh.count(layout.partial_axes)

@@ -42,7 +42,16 @@ if TYPE_CHECKING:
 
     from redist.types.layout import Layout, Reduction
 
-__all__ = ["each_transfer", "owned_transfers", "owner_replicas", "reduce_blocks", "run_step", "run_steps", "stacked"]
+__all__ = [
+    "block_at",
+    "each_transfer",
+    "owned_transfers",
+    "owner_replicas",
+    "reduce_blocks",
+    "run_step",
+    "run_steps",
+    "stacked",
+]
 
 _REDUCE: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -90,6 +99,11 @@ def run_step(blocks: Any, step: Step, before: Layout, windows: tuple[_Window, ..
 
 def _is_stacked(blocks: Any) -> bool:
     return isinstance(blocks, np.ndarray)
+
+
+def block_at(blocks: Any, position: int) -> Any:
+    """The block of a device, by its position in the mesh: an array, at rank 0 too."""
+    return blocks[position, ...] if _is_stacked(blocks) else blocks[position]
 
 
 def stacked(blocks: Sequence[NDArray[Any]], layout: Layout) -> Any:
@@ -240,7 +254,7 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
     held = _boxes(before, windows)
     wanted = _boxes(following, windows)
     shapes = (wanted[1] - wanted[0]).tolist()
-    dtype = blocks[0].dtype if len(blocks) else numpy_dtype(before.dtype)
+    dtype = block_at(blocks, 0).dtype if len(blocks) else numpy_dtype(before.dtype)
     made: Any
     if following.is_even():
         made = np.zeros([following.mesh.size, *(shapes[0] if shapes else [])], dtype=dtype)
@@ -250,8 +264,7 @@ def _run_exchange(blocks: Any, step: Exchange, before: Layout, following: Layout
     def copy(sender: int, receiver: int, starts: Sequence[int], stops: Sequence[int]) -> None:
         take = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, held[0][sender].tolist(), strict=True))
         put = tuple(slice(a - o, b - o) for a, b, o in zip(starts, stops, wanted[0][receiver].tolist(), strict=True))
-        block: Any = made[receiver, ...] if _is_stacked(made) else made[receiver]  # a view at rank 0 too
-        block[put] = blocks[sender][take]
+        block_at(made, receiver)[put] = block_at(blocks, sender)[take]
 
     each_transfer(step, before, held, wanted, copy)
     return made

@@ -24,14 +24,15 @@ if importlib.util.find_spec("mpi4py") is None:
 class Launched:
     """How a launch ended."""
 
-    def __init__(self, ranks: int, file: str, *arguments: str, timeout: float) -> None:
+    def __init__(self, ranks: int, file: str, *arguments: str, timeout: float, stderr: int) -> None:
         # Large blocks of memory go back to the system at once, so that what is resident is what is in use.
         environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1048576"}
         command = [str(MPIEXEC if MPIEXEC.exists() else "mpiexec"), "-n", str(ranks), sys.executable]
         done = subprocess.run(
             [*command, *([str(HERE / file)] if file.endswith(".py") else ["-m", file]), *arguments],
             check=False,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             timeout=timeout,
             env=environment,
@@ -44,7 +45,9 @@ class Launched:
 @pytest.fixture(scope="session")
 def launch() -> Callable[..., Launched]:
     """Runs a file or module on so many ranks: `launch(4, "refusals.py", "broken")`."""
-    return lambda ranks, file, *arguments, timeout=300.0: Launched(ranks, file, *arguments, timeout=timeout)
+    return lambda ranks, file, *arguments, timeout=300.0, stderr=subprocess.PIPE: Launched(
+        ranks, file, *arguments, timeout=timeout, stderr=stderr
+    )
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from scenario import main
 import redist
 from redist.collectives.backends.mpi.groups import communicators
 from redist.collectives.plan import Plan
+from redist.collectives.steps import Exchange
 from redist.types.dtypes import numpy_dtype
 
 WORLD = MPI.COMM_WORLD
@@ -38,6 +39,49 @@ def started(rounds: int) -> dict[str, Any]:
             made = [second.wait(), first.wait()] if n % 2 else [first.wait(), second.wait()][::-1]
             faults += not np.array_equal(made[0], given) or not np.array_equal(made[1], other)
     return {"faults": WORLD.allreduce(faults), "seen": seen}
+
+
+def entangled(rounds: int) -> int:
+    """Transfers of several steps at once, while some ranks test often and others never; how many were wrong."""
+    axes, faults = redist.Mesh.parse(f"x={WORLD.size}"), 0
+    plans, values = [], []
+    for side in (24, 48, 36):
+        rows, columns = (redist.Layout.parse(f"f32[{text}]", axes) for text in (f"{side}{{x}}, 8", f"{side}, 8{{x}}"))
+        plans.append(Plan(rows, columns, (Exchange(columns), Exchange(rows), Exchange(columns))))
+        values.append(np.arange(side * 8, dtype=np.float32).reshape(side, 8))
+    first, second = (redist.mpi.Transfer(plan, WORLD) for plan in plans[:2])
+    blocks = [value[plan.source.box(WORLD.rank)] for plan, value in zip(plans, values, strict=True)]
+    bound = second.bind(blocks[1])
+    for n in range(rounds):
+        impatient = (WORLD.rank + n) % WORLD.size
+        first.start(blocks[0])
+        for _ in range(500 * impatient):
+            first.test()
+        bound.start()
+        for _ in range(500 * (WORLD.size - impatient)):
+            bound.test()
+        third = redist.mpi.redistribute(blocks[2], plans[2], WORLD)
+        made = [first.wait(), bound.wait(), third]
+        for plan, value, block in zip(plans, values, made, strict=True):
+            faults += not np.array_equal(block, value[plan.target.box(WORLD.rank)])
+    first.close()
+    second.close()
+    return int(WORLD.allreduce(faults))
+
+
+def apart() -> list[bool]:
+    """Blocks that are bound move inside each group, whatever the other one does meanwhile."""
+    axes = redist.Mesh.parse("x=2,y=2")
+    source, target = redist.Layout.parse("f32[8{x}, 8{y}]", axes), redist.Layout.parse("f32[8{x,y}, 8]", axes)
+    value = np.arange(64, dtype=np.float32).reshape(8, 8)
+    with redist.mpi.Transfer(redist.synthesize(source, target, backend="mpi"), WORLD) as transfer:
+        bound = transfer.bind(np.ascontiguousarray(value[source.box(WORLD.rank)]))
+        for group in (0, 1):
+            if WORLD.rank // 2 == group:
+                for _ in range(3):
+                    bound()
+            WORLD.Barrier()
+        return WORLD.allgather(np.array_equal(bound.out, value[target.box(WORLD.rank)]))
 
 
 def not_numbers() -> dict[str, list[bool]]:

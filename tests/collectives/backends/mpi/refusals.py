@@ -61,10 +61,13 @@ def shapes() -> Any:
     kept = np.array(given)
     found = [everywhere(lambda: redist.mpi.redistribute(given, ROWS, WORLD))]
     assert everywhere(lambda: redist.mpi.redistribute(block(), ROWS, WORLD)) == ["nothing"] * 4  # and goes on
-    for when in ("along", "before"):
+    for when in ("along", "before", "never"):
         with redist.mpi.Transfer(ROWS, WORLD, agree=when) as transfer:
-            found.append(everywhere(lambda: transfer(given)))
+            if when != "never":
+                found.append(everywhere(lambda: transfer(given)))
+            found.append(everywhere(lambda: transfer.bind(given)))
             assert everywhere(lambda: transfer(block())) == ["nothing"] * 4
+            assert everywhere(transfer.bind(block())) == ["nothing"] * 4
     assert (np.array(given) == kept).all()
     return found
 
@@ -84,7 +87,9 @@ def outputs() -> Any:
     if RANK == 2:
         out = np.zeros((2, 8), np.float32)
     kept = given.copy()
-    found = everywhere(lambda: redist.mpi.redistribute(given, ROWS, WORLD, out))
+    found = [everywhere(lambda: redist.mpi.redistribute(given, ROWS, WORLD, out))]
+    with redist.mpi.Transfer(ROWS, WORLD) as transfer:
+        found.append(everywhere(lambda: transfer.bind(given, out)))
     assert (given == kept).all()
     return found
 
@@ -142,7 +147,11 @@ def allocation() -> Any:
     if RANK == 2:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, before[1]))
-    found = [everywhere(lambda: transfer(given)), everywhere(lambda: redist.mpi.Transfer(big, WORLD))]
+    found = [
+        everywhere(lambda: transfer(given)),
+        everywhere(lambda: transfer.bind(given)),
+        everywhere(lambda: redist.mpi.Transfer(big, WORLD)),
+    ]
     resource.setrlimit(resource.RLIMIT_AS, before)
     assert (given == 1).all()
     assert everywhere(lambda: transfer(given)) == ["nothing"] * 4
@@ -157,9 +166,16 @@ def misuse() -> Any:
     transfer.start(block())
     found.append(everywhere(lambda: transfer.start(block())))
     transfer.wait()
+    bound = transfer.bind(block())
+    bound.start()
+    found.append(everywhere(bound.start))
+    bound.wait()
+    found.append(everywhere(bound.wait))
     transfer.close()
     transfer.close()
     found.append(everywhere(lambda: transfer(block())))
+    found.append(everywhere(lambda: transfer.bind(block())))
+    found.append(everywhere(bound))
     return found
 
 

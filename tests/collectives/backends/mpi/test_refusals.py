@@ -33,7 +33,9 @@ def test_wrong_blocks(refused: Any) -> None:
         f"{AS_THEY_WERE}rank 1: input is f32[3, 8], {OF_ROWS.format(1)}; rank 2: input is f64[2, 8], "
         f"{OF_ROWS.format(2)}; rank 3: input is a list, {OF_ROWS.format(3)}"
     )
-    assert refused["shapes"] == [everywhere(text)] * 3  # redistribute; a transfer that agrees along, and before
+    assert (
+        refused["shapes"] == [everywhere(text)] * 6
+    )  # redistribute; calling and binding, agreeing along, before, and never
 
 
 def test_absent_blocks(refused: Any) -> None:
@@ -46,11 +48,12 @@ def test_absent_blocks(refused: Any) -> None:
 
 
 def test_wrong_outputs(refused: Any) -> None:
-    assert refused["outputs"] == everywhere(
+    text = (
         f"{AS_THEY_WERE}rank 0: out is read-only; pass an array that can be written; rank 1: out overlaps the input, "
         "which is read while out is written; pass memory of its own; rank 2: out is f32[2, 8], and f32[8, 8{x}] on "
         "x=4 gives device 2 a block f32[8, 2]; pass a NumPy array of that shape and dtype"
     )
+    assert refused["outputs"] == [everywhere(text)] * 2  # redistribute, and binding
 
 
 def test_communicators(refused: Any) -> None:
@@ -91,11 +94,12 @@ def test_limits(refused: Any) -> None:
 
 
 def test_allocations_that_fail(refused: Any) -> None:
-    blocks, arenas = refused["allocation"]
-    assert blocks == everywhere(
+    *blocks, arenas = refused["allocation"]
+    text = (
         f"{AS_THEY_WERE}rank 2: MemoryError: Unable to allocate 64.0 MiB for an array with shape (8192, 2048) and "
         "data type float32"
     )
+    assert blocks == [everywhere(text)] * 2  # calling, and binding
     assert len(set(arenas)) == 1
     pattern = (
         r"rank 2: \d+ bytes of working memory cannot be reserved \(\[Errno 12\] Cannot allocate memory\); lower "
@@ -105,11 +109,10 @@ def test_allocations_that_fail(refused: Any) -> None:
 
 
 def test_misuse(refused: Any) -> None:
-    assert refused["misuse"] == [
-        everywhere("BackendError: nothing is under way; start() the transfer first"),
-        everywhere("BackendError: the transfer is under way already; wait() for it, or build another one"),
-        everywhere("BackendError: the transfer is closed; build another one"),
-    ]
+    nothing = everywhere("BackendError: nothing is under way; start() the transfer first")
+    busy = everywhere("BackendError: the transfer is under way already; wait() for it, or build another one")
+    closed = everywhere("BackendError: the transfer is closed; build another one")
+    assert refused["misuse"] == [nothing, busy, busy, nothing, closed, closed, closed]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import re
+import struct
+import termios
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +18,7 @@ import numpy as np
 import pytest
 
 from redist.collectives.plan import Plan
+from redist.collectives.steps import Exchange
 from redist.synth import synthesize
 from redist.types import Layout, Mesh
 
@@ -67,8 +75,39 @@ def test_what_it_prints(launch: Any, tmp_path: Path) -> None:
         "received  128 B per device, lower bound 128 B\n"
         "peak      1 KiB projected (per device)\n"
     )
-    assert done.status == 0 and done.err.startswith("moving ... ")  # of rank 0, once
-    assert done.err.count("moving") == 1
+    assert (done.status, done.err) == (0, "")  # no bar where stderr is no terminal
+
+
+def all_of(terminal: int) -> str:
+    """What is written to a terminal until nobody has it open."""
+    found = b""
+    with contextlib.suppress(OSError):  # how Linux says so
+        while more := os.read(terminal, 4096):
+            found += more
+    return found.decode()
+
+
+def test_a_bar_on_the_terminal(launch: Any, tmp_path: Path) -> None:
+    """Rank 0 draws it, up to the last of three steps, on the terminal that the ranks are started from."""
+    axes = Mesh.parse("x=4")
+    rows, columns = (Layout.parse(text, axes) for text in ("f32[16{x}, 16]", "f32[16, 16{x}]"))
+    plan = Plan(rows, columns, (Exchange(columns), Exchange(rows), Exchange(columns)))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    seen, inner = os.openpty()
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    with ThreadPoolExecutor(1) as reader:
+        drawn = reader.submit(all_of, seen)
+        try:
+            done = launch(4, "redist", "run", str(tmp_path / "plan.json"), "--backend", "mpi", stderr=inner)
+        finally:
+            os.close(inner)
+    os.close(seen)
+    assert done.status == 0 and done.out.startswith("ran ")
+    frames = [
+        frame for frame in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.result())) if frame.strip()
+    ]
+    assert all(re.fullmatch(r"moving +[━╸╺ ]{28} [0-3]/3 0:00:\d\d *", frame) for frame in frames), frames
+    assert re.fullmatch(r"moving +━{28} 3/3 0:00:\d\d *", frames[-1]), frames
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,14 @@ def test_two_transfers_at_once(on_ranks: Any) -> None:
     assert on_ranks(3, "lasting.py", "started", rounds=24) == {"faults": 0, "seen": [[1, 1]] * 24}
 
 
+def test_ranks_that_are_not_equally_far(on_ranks: Any) -> None:
+    assert on_ranks(3, "lasting.py", "entangled", rounds=12) == 0
+
+
+def test_bound_blocks_wait_for_their_group_alone(on_ranks: Any) -> None:
+    assert on_ranks(4, "lasting.py", "apart") == [True] * 4
+
+
 def test_reductions_are_numpys(on_ranks: Any) -> None:
     found = on_ranks(4, "lasting.py", "not_numbers")
     assert found == {name: [True] * 6 for name in ("f32", "f64", "f16", "bf16", "c64")}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +15,7 @@ from redist import errors
 from redist.collectives.backends.mpi.runtime import mpi
 from redist.errors import BackendError, RedistError
 
-__all__ = ["Agreement", "RefusalError", "abort", "agree"]
+__all__ = ["Agreement", "RefusalError", "Together", "abort", "agree"]
 
 
 _NOTHING_DONE = "nothing has been redistributed, and all inputs are as they were. "
@@ -54,6 +57,26 @@ def agree(comm: Any, error: Exception | None, about: str = _NOTHING_DONE) -> Non
         Agreement(comm, error).settle(about)
     except RefusalError as refused:
         raise refused.error from None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What ranks refuse inside is raised as it is, on all of them; anything else ends all of them, with a message
+    that says what they were `doing`."""
+
+    comm: Any
+    doing: Callable[[], str]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, RefusalError):
+            raise error.error from None
+        if error is not None:
+            abort(self.comm, self.doing())
 
 
 def _combined(comm: Any, error: Exception | None, about: str) -> RedistError:

@@ -51,12 +51,13 @@ def _race(plan: Plan, comm: Any, rounds: int) -> dict[Method, float]:
     transfers = {method: Transfer(plan, comm, method=method) for method in methods}
     given = np.zeros(plan.source.block_shape())
     made = np.zeros(plan.target.block_shape())
+    bound = {method: transfer.bind(given, made) for method, transfer in transfers.items()}
     seconds: dict[Method, list[float]] = {method: [] for method in methods}
     for n in range(rounds + 1):
         for method in methods:
             comm.Barrier()
             started = perf_counter()
-            transfers[method](given, made)
+            bound[method]()
             taken = comm.allreduce(perf_counter() - started, op=mpi().MAX)
             if n:
                 seconds[method].append(taken)

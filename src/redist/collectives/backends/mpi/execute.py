@@ -13,7 +13,7 @@ from redist.collectives.backends.mpi import calls
 from redist.collectives.backends.mpi.arena import Arena, bits_of
 from redist.collectives.backends.mpi.datatypes import Datatypes
 from redist.collectives.backends.mpi.geometry import Cut, Gather, Grouping, Move, Reduce, Send
-from redist.collectives.backends.mpi.program import Node, Parts, Place, Program, Stage
+from redist.collectives.backends.mpi.program import Node, Parts, Place, Program, Stage, each_stage
 from redist.types.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ _AT_ONCE = 2
 _TAGS = 2**14  # MPI promises tags up to 32767
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Run:
-    """One execution: the caller's blocks as bits, the arena, and the communicators."""
+    """A program on given blocks, as bits, over an arena and communicators; run once or, one after another,
+    many times. The calls of a stage are made when it is first come to, and kept. `posted` counts stages whose
+    communication has begun: the same on all ranks that have come as far."""
 
     program: Program
     given: NDArray[Any] | None
@@ -40,12 +42,24 @@ class Run:
     dtype: str
     trims: bool
     progress: Callable[[int, int], None] | None
+    _calls: dict[int, calls.Call] = field(default_factory=dict[int, calls.Call], init=False)
     _tag: int = field(default=0, init=False)
     _done: int = field(default=0, init=False)
+    posted: int = field(default=0, init=False)
+
+    def prepare(self) -> None:
+        """Make all calls now."""
+        for stage in each_stage(self.program.nodes):
+            self._calls[id(stage)] = self._call(stage)
+
+    def forget(self) -> None:
+        """Let go of the blocks, and of calls."""
+        self.given = self.made = None
+        self._calls.clear()
 
     def steps(self) -> Waiting:
         """Go through the program; yields MPI requests that must complete before it goes on."""
-        nodes = self.program.nodes
+        nodes, self._done, self.posted = self.program.nodes, 0, 0
         for n, node in enumerate(nodes):
             yield from self._run((node,))
             if self.trims and n + 1 < len(nodes):
@@ -93,29 +107,39 @@ class Run:
                 begin()
 
     def _stage(self, stage: Stage) -> Waiting:
-        source, target = self._view(stage.source), self._view(stage.target)
+        call = self._calls.get(id(stage))
+        if call is None:
+            call = self._calls[id(stage)] = self._call(stage)
+        requests = call.post()
+        if stage.communicates:
+            self.posted += 1
+            yield requests
+        call.finish()
+
+    def _call(self, stage: Stage) -> calls.Call:
         op = stage.op
-        if isinstance(op, Cut):
-            if source is not None and target is not None:
-                target[...] = source[op.box]
-            return
-        staging = self.arena.bytes[stage.staging :]
-        datatypes = self.datatypes if stage.method == "datatypes" else None
+        comm = self.groups[op.grouping] if isinstance(op, Move | Gather | Reduce) else self.base
+        wire = calls.Wire(
+            comm,
+            self._view(stage.source),
+            self._view(stage.target),
+            self.arena.bytes[stage.staging :],
+            self.datatypes if stage.method == "datatypes" else None,
+        )
         match op:
-            case Move(grouping):
-                prepared = calls.move(op, self.groups[grouping], source, target, staging, datatypes)
-            case Gather(grouping):
-                prepared = calls.gather(op, self.groups[grouping], source, target, staging, datatypes)
+            case Cut():
+                return calls.cut(op, wire)
+            case Move():
+                return calls.move(op, wire)
+            case Gather():
+                return calls.gather(op, wire)
             case Send():
                 self._tag = (self._tag + 1) % _TAGS
-                prepared = calls.send(op, self.base, source, target, staging, datatypes, self._tag)
-            case Reduce(grouping):
-                prepared = calls.reduce(op, self.groups[grouping], source, target, staging, self.dtype)
+                return calls.send(op, wire, self._tag)
+            case Reduce():
+                return calls.reduce(op, wire, self.dtype)
             case _:
                 assert_never(op)
-        posted = prepared()
-        yield posted.requests
-        posted.finish()
 
     def _view(self, place: Place | None) -> NDArray[Any] | None:
         if place is None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redist.collectives.backends.mpi.geometry import Grouping
 from redist.collectives.backends.mpi.runtime import mpi
+
+if TYPE_CHECKING:
+    from redist.collectives.backends.mpi.pending import Pending
 
 __all__ = ["Communicators", "communicators", "release"]
 
@@ -25,12 +28,29 @@ _MOST = 64
 class Communicators:
     """The duplicate of a communicator, and those of its groupings: the rank's own group, None where it
     is in none. `users` counts open transfers per grouping on this rank. `transfers` are those kept by plan,
-    for programs that run them again and again."""
+    for programs that run them again and again; `under_way` are executions that have begun."""
 
     base: Any
     groups: dict[Grouping, Any] = field(default_factory=dict[Grouping, Any])
     users: dict[Grouping, int] = field(default_factory=dict[Grouping, int])
     transfers: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    under_way: list[Pending] = field(default_factory=list["Pending"])
+
+    def begins(self, pending: Pending) -> None:
+        """An execution has begun."""
+        self.under_way.append(pending)
+
+    def ends(self, pending: Pending) -> None:
+        """An execution is over, or all its communication has begun."""
+        if pending in self.under_way:
+            self.under_way.remove(pending)
+
+    def in_order(self) -> None:
+        """Wait until all communication of what is under way has begun. MPI matches what ranks do over a
+        communicator by order, and how far `test` has come differs between ranks."""
+        while self.under_way:
+            self.under_way[0].post_all()
+            self.under_way.pop(0)
 
     def acquire(self, groupings: tuple[Grouping, ...]) -> dict[Grouping, Any]:
         """The rank's communicator per grouping; collective, with the same groupings on all ranks."""
@@ -93,11 +113,13 @@ def _key() -> int:
 
 
 def communicators(comm: Any) -> Communicators:
-    """Those kept with a communicator; collective when they are first asked for, and freed when it is."""
+    """Those kept with a communicator, whose ranks are about to use them: collective. They are made when they are
+    first asked for, and freed when it is."""
     found = comm.Get_attr(_key())
     if found is None:
         found = Communicators(comm.Dup())
         comm.Set_attr(_key(), found)
+    found.in_order()
     return found
 
 

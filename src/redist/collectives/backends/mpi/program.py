@@ -82,6 +82,11 @@ class Stage:
     method: Method
     staging: int
 
+    @property
+    def communicates(self) -> bool:
+        """Whether others take part: the same on all ranks."""
+        return not isinstance(self.op, Cut)
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -121,6 +126,11 @@ class Program:
     def stages(self) -> int:
         """How many stages there are: the same on all ranks."""
         return sum(1 for _ in each_stage(self.nodes))
+
+    @property
+    def communicating(self) -> int:
+        """How many of them communicate: the same on all ranks."""
+        return sum(stage.communicates for stage in each_stage(self.nodes))
 
     def groupings(self) -> tuple[Grouping, ...]:
         """The communicators that the program needs, in the order of first use: the same on all ranks."""

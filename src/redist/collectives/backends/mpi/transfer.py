@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from redist.collectives.backends.mpi.agreement import Agreement, RefusalError, abort
+from redist.collectives.backends.mpi.agreement import Agreement, Together, agree
 from redist.collectives.backends.mpi.arena import bits_of
+from redist.collectives.backends.mpi.bound import Bound
 from redist.collectives.backends.mpi.check import check_input, check_output, describe
 from redist.collectives.backends.mpi.choice import Calibration, Choice
 from redist.collectives.backends.mpi.datatypes import Datatypes
 from redist.collectives.backends.mpi.execute import Run
 from redist.collectives.backends.mpi.groups import communicators
+from redist.collectives.backends.mpi.pending import Pending
 from redist.collectives.backends.mpi.prepare import intracommunicator, prepare
 from redist.collectives.backends.mpi.program import Method, Program
-from redist.collectives.backends.mpi.runtime import mpi
 from redist.collectives.plan import Plan
 from redist.errors import BackendError, RedistError
 from redist.types.dtypes import numpy_dtype
@@ -48,7 +49,8 @@ class Transfer:
     were. `agree` says when ranks find out: "before" anything moves; "along" with the data, which costs no
     further synchronisation (the rank in question sends zeros, and outputs are worth nothing); or "never":
     what is wrong on one rank then ends all of them. So does any failure later on, within seconds and with
-    a message: the other ranks wait for data that will never come.
+    a message: the other ranks wait for data that will never come. Agreeing waits for all ranks, also where data
+    moves in groups; `bind` agrees once for blocks that stay the same.
 
     `keep`: working memory stays allocated between calls; else it is handed back, and no step holds more
     than the plan projects. By default it is kept where that fits the plan's memory limit.
@@ -79,14 +81,16 @@ class Transfer:
     ) -> None:
         self.plan = plan
         self._agree, self._progress = agree, progress
-        self._pending: _Pending | None = None
+        self._pending: Pending | None = None
         self._closed = False
-        kept = communicators(intracommunicator(comm))
-        self._base = kept.base
+        self._bound: weakref.WeakSet[Run] = weakref.WeakSet()
+        self._kept = communicators(intracommunicator(comm))
+        self._base = self._kept.base
         self._rank: int = self._base.rank
         self._made = prepare(plan, self._base, Choice(method, overlapped, calibration), agree, _also)
-        self._groups = kept.acquire(self._made.program.groupings())
-        self._give_back = weakref.finalize(self, kept.give_back, self._made.program.groupings())
+        groupings = self._made.program.groupings()
+        self._groups = self._kept.acquire(groupings)
+        self._give_back = weakref.finalize(self, self._kept.give_back, groupings)
         self._datatypes = Datatypes()
         limit = plan.options.memory_limit
         self._keeps = keep if keep is not None else limit is None or self._bytes("touched") <= limit
@@ -144,30 +148,64 @@ class Transfer:
     def start(self, local_in: NDArray[Any] | None, out: NDArray[Any] | None = None) -> None:
         """Begin: when this returns, the first communication is under way. Neither block may be touched
         before `wait` has returned. Raises as calling does; where ranks agree along the way, `wait` does."""
-        error: Exception | None = None
-        made = out
-        try:
-            self._require_idle()
-            check_input(self.plan, self._rank, self.shapes[0], local_in)
-            check_output(self.plan, self._rank, self.shapes[1], local_in, out)
-            if out is None and self.shapes[1] is not None:
-                made = np.empty(self.shapes[1], numpy_dtype(self.plan.source.dtype))
-        except (RedistError, MemoryError) as raised:
-            error = raised
-        idle = self._pending is None and not self._closed
-        try:
-            agreement = None if self._agree == "never" else Agreement(self._base, error)
-            if error is not None and agreement is None:
+        with Together(self._base, lambda: describe(self.plan, "starting")):
+            self._kept.in_order()
+            made, error = self._checked(local_in, out, self._require_idle)
+            if error is not None and self._agree == "never":
                 raise error
-            if agreement is not None and (self._agree == "before" or not idle):
+            agreement = None if self._agree == "never" else Agreement(self._base, error)
+            if agreement is not None and (self._agree == "before" or self._pending is not None or self._closed):
                 agreement.settle()
                 agreement = None
             given, into = (local_in, made) if error is None else self._stand_ins()
-            self._pending = _Pending(self._run(given, into), made, agreement)
-        except RefusalError as refused:
-            raise refused.error from None
-        except BaseException:
-            abort(self._base, describe(self.plan, "starting"))
+            self._begin(self._run(given, into), made, agreement)
+
+    def bind(self, local_in: NDArray[Any] | None, out: NDArray[Any] | None = None) -> Bound:
+        """The transfer on these blocks, to be run many times; collective. Ranks agree on the blocks now, however
+        they `agree` otherwise, and then no more. Both are as for calling the transfer, and are kept: `out`, made
+        here if it is not given, is written anew by every run.
+
+        Raises BackendError, on all ranks, for blocks of another shape or dtype, and where one cannot be allocated.
+        """
+        self._kept.in_order()
+        made, error = self._checked(local_in, out, self._require_open)
+        run: Run | None = None
+        if error is None:
+            try:
+                run = self._run(local_in, made)
+                run.prepare()
+            except (RedistError, MemoryError) as raised:
+                error = raised
+        agree(self._base, error)
+        assert run is not None
+        ready = run
+        self._bound.add(ready)
+
+        def begin() -> None:
+            self._require_idle()
+            with Together(self._base, lambda: describe(self.plan, "starting")):
+                self._kept.in_order()
+                self._begin(ready, made, None)
+
+        return Bound(self, begin, made)
+
+    def _checked(
+        self, local_in: NDArray[Any] | None, out: NDArray[Any] | None, fit: Callable[[], None]
+    ) -> tuple[NDArray[Any] | None, Exception | None]:
+        """The block to write into, and what is wrong on this rank."""
+        try:
+            fit()
+            check_input(self.plan, self._rank, self.shapes[0], local_in)
+            check_output(self.plan, self._rank, self.shapes[1], local_in, out)
+            if out is None and self.shapes[1] is not None:
+                out = np.empty(self.shapes[1], numpy_dtype(self.plan.source.dtype))
+        except (RedistError, MemoryError) as raised:
+            return out, raised
+        return out, None
+
+    def _begin(self, run: Run, made: NDArray[Any] | None, agreement: Agreement | None) -> None:
+        self._pending = Pending(run, made, agreement, lambda: describe(self.plan, "moving"))
+        self._kept.begins(self._pending)
 
     def _stand_ins(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
         """Blocks of the right shapes, so that the other ranks get what they wait for."""
@@ -196,11 +234,7 @@ class Transfer:
 
     def test(self) -> bool:
         """Go on as far as possible without waiting; whether all is done, and `wait` returns at once."""
-        pending = self._under_way()
-        try:
-            return pending.test()
-        except BaseException:
-            abort(self._base, describe(self.plan, "moving"))
+        return self._under_way().test()
 
     def wait(self) -> NDArray[Any] | None:
         """Finish what `start` began; returns this rank's block of the target. Raises BackendError where
@@ -208,24 +242,26 @@ class Transfer:
         pending = self._under_way()
         try:
             pending.finish()
-        except RefusalError as refused:
+        except RedistError:
             self._made.spare.trim([])
-            raise refused.error from None
-        except BaseException:
-            abort(self._base, describe(self.plan, "moving"))
+            raise
         finally:
             self._pending = None
+            self._kept.ends(pending)
             if not self._keeps:
                 self._made.arena.trim([])
         return pending.made
 
-    def _require_idle(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise BackendError("the transfer is closed; build another one")
+
+    def _require_idle(self) -> None:
+        self._require_open()
         if self._pending is not None:
             raise BackendError("the transfer is under way already; wait() for it, or build another one")
 
-    def _under_way(self) -> _Pending:
+    def _under_way(self) -> Pending:
         if self._pending is None:
             raise BackendError("nothing is under way; start() the transfer first")
         return self._pending
@@ -241,6 +277,8 @@ class Transfer:
                 self.wait()
         finally:
             self._closed = True
+            for run in self._bound:
+                run.forget()
             self._datatypes.free()
             self._made.arena.free()
             self._made.spare.free()
@@ -253,32 +291,6 @@ class Transfer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class _Pending:
-    """An execution that has begun, and the agreement that goes along with it."""
-
-    def __init__(self, run: Run, made: NDArray[Any] | None, agreement: Agreement | None) -> None:
-        self.made = made
-        self._agreement = agreement
-        self._steps = run.steps()
-        self._waits_for = next(self._steps, None)
-        if agreement is not None:
-            self._waits_for = (*(self._waits_for or ()), agreement.request)
-
-    def test(self) -> bool:
-        while self._waits_for is not None:
-            if not mpi().Request.Testall(list(self._waits_for)):
-                return False
-            self._waits_for = next(self._steps, None)
-        return True
-
-    def finish(self) -> None:
-        while self._waits_for is not None:
-            mpi().Request.Waitall(list(self._waits_for))
-            self._waits_for = next(self._steps, None)
-        if self._agreement is not None:
-            self._agreement.settle()
 
 
 def redistribute(
