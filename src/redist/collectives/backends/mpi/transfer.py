@@ -187,7 +187,13 @@ class Transfer:
                 self._kept.in_order()
                 self._begin(ready, made, None)
 
-        return Bound(self, begin, made)
+        def through() -> None:
+            self._require_idle()
+            with Together(self._base, lambda: describe(self.plan, "moving")):
+                self._kept.in_order()
+                ready.through()
+
+        return Bound(self, begin, through if ready.is_straight else None, made)
 
     def _checked(
         self, local_in: NDArray[Any] | None, out: NDArray[Any] | None, fit: Callable[[], None]
