@@ -17,7 +17,7 @@ from benchmarks.planners import PLANNERS
 from benchmarks.stats import geometric_mean
 from benchmarks.timing import Outcome, Summary, outcomes, summary
 
-__all__ = ["PlanRow", "missing_lines", "plan_rows", "plan_tables", "timing_tables"]
+__all__ = ["POINTERS_BYTES", "PlanRow", "missing_lines", "plan_rows", "plan_tables", "timing_tables"]
 
 PlanRow = dict[str, Any]
 
@@ -68,7 +68,7 @@ def _row(family: str, who: str, group: Sequence[dict[str, Any]]) -> PlanRow:
 _FEW = 3
 """How many examples are listed."""
 
-_POINTERS_BYTES = 1024
+POINTERS_BYTES = 1024
 
 _COLUMNS = (
     ("planner", "who", "s"),
@@ -225,9 +225,9 @@ def _memory_line(who: str, records: Sequence[dict[str, Any]]) -> str:
         return ""
     ratios = [mine["measured_bytes"] / base["measured_bytes"] for mine, base in stated]
     excess = [mine["measured_bytes"] - mine["projected_bytes"] for mine, _ in stated if "projected_bytes" in mine]
-    beyond = sum(more > _POINTERS_BYTES for more in excess)
+    beyond = sum(more > POINTERS_BYTES for more in excess)
     return (
-        f"{who}: measured peak beyond the projected one, and {_POINTERS_BYTES} bytes for scalars and pointers, on "
+        f"{who}: measured peak beyond the projected one, and {POINTERS_BYTES} bytes for scalars and pointers, on "
         f"{beyond} of {len(excess)} problems; measured peak over XLA's: geometric mean {geometric_mean(ratios):.3f}, "
         f"smallest {min(ratios):.3f}, largest {max(ratios):.3f}"
     )

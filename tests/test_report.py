@@ -48,10 +48,13 @@ def timing(problem: str, xla: float, redist: float) -> dict[str, Any]:
         "problem": problem,
         "who": "race",
         "bytes": 2**22,
-        "bound_bytes": 100,
+        "bound_bytes": 100_000,
         "seconds": {who: [x * s / 1000 for x in LOAD] for who, s in seconds.items()},
         "wrong": {"control-nothing": "device 0 holds a wrong block"},
-        "stated": {"xla": {"measured_bytes": 900}, "redist": {"measured_bytes": 150, "projected_bytes": 150}},
+        "stated": {
+            "xla": {"measured_bytes": 900_000},
+            "redist": {"measured_bytes": 150_000, "projected_bytes": 150_000},
+        },
     }
 
 
