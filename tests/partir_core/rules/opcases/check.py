@@ -67,13 +67,13 @@ def assert_well_formed(rule: Rule, in_avals: Any, out_avals: Any) -> None:
 
 
 def leads(rule: Rule, f: int) -> set[int]:
-    """Factors that have to be cut into all their parts before `f` is."""
+    """Factors that have to be cut into all their parts before `f` is: those major to it, and to them."""
     before: set[int] = set()
     for row in (*rule.operands, *rule.results):
         for factors in row:
             if f in factors:
                 before |= set(factors[: factors.index(f)])
-    return before
+    return before.union(*(leads(rule, g) for g in before))
 
 
 def cuts_of(rule: Rule, rng: Random, pairs: int, all_divisors: bool) -> list[dict[int, int]]:
