@@ -10,26 +10,20 @@ Exit status 1: a result or count is wrong, the time misses its goal, or the peer
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from benchmarks.parts import Outcome, run_parts
 from benchmarks.records import ROOT
 from redist.cli.on_jax import load_jax
 
 __all__ = ["main"]
 
-_Outcome = tuple[str, Any, bool]
-"""Table, plain values, and whether all is as it should be."""
 
-
-def _growth(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
+def _growth(given: argparse.Namespace, say: Callable[[str], None]) -> Outcome:
     from benchmarks import partir_growth as growth
 
     points = growth.growth(given.rounds, lambda: say("growth: one more"))
@@ -39,7 +33,7 @@ def _growth(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
     return "\n".join([growth.table(points), *map(str, made)]), growth.as_json(points), not late
 
 
-def _gspmd(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
+def _gspmd(given: argparse.Namespace, say: Callable[[str], None]) -> Outcome:
     from benchmarks import partir_gspmd as gspmd
     from benchmarks.models import gpt
     from benchmarks.partir_cases import GPT_SCHEDULES
@@ -50,7 +44,7 @@ def _gspmd(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
     return gspmd.table(rows), gspmd.as_json(rows), not gspmd.losses(rows)
 
 
-def _memory(_: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
+def _memory(_: argparse.Namespace, say: Callable[[str], None]) -> Outcome:
     from benchmarks import partir_programs as programs
     from benchmarks.partir_cases import models, third_party
 
@@ -74,24 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     jax = load_jax(8)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    about = {
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "seed": given.seed,
-    }
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
-    good = True
-    figures: dict[str, Any] = {}
-    for part in dict.fromkeys(given.parts):
-        text, figures[part], fine = _PARTS[part](given, lambda line: print(line, file=sys.stderr, flush=True))
-        good &= fine
-        print(f"\n{part}\n{text}", flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps(about | figures, indent=1) + "\n", encoding="utf-8")
-    return 0 if good else 1
+    return run_parts(given, _PARTS, {"jax": jax.__version__})
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.plots import save
+
 __all__ = ["GOAL_SECONDS", "LAYERS", "Point", "as_json", "draw", "growth", "linear", "table"]
 
 LAYERS = (4, 8, 16, 32, 64)
@@ -131,11 +133,7 @@ def draw(points: Sequence[Point], stem: Path, about: str) -> list[Path]:
     panel.legend(loc="upper left", fontsize=8)
     panel.set_title(about, fontsize=9)
     figure.tight_layout()
-    paths = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-    return paths
+    return save(figure, stem.parent, stem.name)
 
 
 def as_json(points: Sequence[Point]) -> list[dict[str, Any]]:

@@ -11,17 +11,15 @@ Exit status 1: a plan of ours is not proved, an audit differs from what it is he
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from benchmarks.parts import Outcome, run_parts
 from benchmarks.proofs import growth, own, peers, timings
 from benchmarks.records import ROOT
 from benchmarks.study import progress_bar
@@ -30,11 +28,8 @@ from redist.proofs.solver import solver_version
 
 __all__ = ["main"]
 
-_Outcome = tuple[str, Any, bool]
-"""Table, plain values, and whether all is as it should be."""
 
-
-def _own(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
+def _own(given: argparse.Namespace, say: Callable[[str], None]) -> Outcome:
     results: list[own.Proofs] = []
     for result in own.prove_families(given.sample, given.seed):
         say(f"{result.family}: {result.proved:,} of {result.asked:,}")
@@ -43,7 +38,7 @@ def _own(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
     return own.table(results), [asdict(r) for r in results], all(r.proved == r.asked for r in results)
 
 
-def _peers(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
+def _peers(given: argparse.Namespace, say: Callable[[str], None]) -> Outcome:
     from redist.proofs.audit import dtensor, shardy, xla
 
     results: list[peers.Comparison] = []
@@ -67,13 +62,13 @@ def _peers(given: argparse.Namespace, say: Callable[[str], None]) -> _Outcome:
     return peers.table(results), [r.row() for r in results], all(r.agrees for r in results)
 
 
-def _timings(given: argparse.Namespace, _: Callable[[str], None]) -> _Outcome:
+def _timings(given: argparse.Namespace, _: Callable[[str], None]) -> Outcome:
     rows = timings.measure(given.plans, given.seed)
     late = timings.missed(rows)
     return "\n".join([timings.table(rows), *late]), [asdict(row) for row in rows], not late
 
 
-def _growth(given: argparse.Namespace, _: Callable[[str], None]) -> _Outcome:
+def _growth(given: argparse.Namespace, _: Callable[[str], None]) -> Outcome:
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task("time against devices and size", total=growth.POINTS)
         found = growth.growth(given.plans, given.seed, lambda: bar.advance(task))
@@ -102,24 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA warns of every rematerialisation
     if "peers" in given.parts:
         load_jax(8)
-    about = {
-        "solver": solver_version(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "seed": given.seed,
-    }
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
-    good = True
-    figures: dict[str, Any] = {}
-    for part in dict.fromkeys(given.parts):
-        text, figures[part], fine = _PARTS[part](given, lambda line: print(line, file=sys.stderr, flush=True))
-        good &= fine
-        print(f"\n{part}\n{text}")
-    if given.json is not None:
-        given.json.write_text(json.dumps(about | figures, indent=1) + "\n", encoding="utf-8")
-    return 0 if good else 1
+    return run_parts(given, _PARTS, {"solver": solver_version()})
 
 
 if __name__ == "__main__":

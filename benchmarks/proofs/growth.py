@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.plots import save
 from benchmarks.proofs.timings import verified
 from redist.errors import InfeasibleError
 from redist.synth import synthesize
@@ -138,11 +139,7 @@ def draw(found: dict[str, list[Point]], stem: Path, about: str) -> list[Path]:
     left.set_ylim(1, 10 ** math.ceil(math.log10(max(p.p90 for points in found.values() for p in points))))
     figure.suptitle(about, fontsize=9)
     figure.tight_layout()
-    paths = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-    return paths
+    return save(figure, stem.parent, stem.name)
 
 
 def _lines(panel: Axes, points: Sequence[Point], at: Callable[[Point], int]) -> None:
