@@ -219,8 +219,10 @@ class Compiled:
         block = spmd.block
         self._in = [self._sharding(spmd.values[x].axes) for x in block.inputs]
         self._out = [self._sharding(() if isinstance(x, Literal) else spmd.values[x].axes) for x in block.outputs]
-        function: Any = spmd_function(spmd, self._devices, self._user)
-        self._jitted: Any = jax.jit(function, out_shardings=self._out, donate_argnums=donated, keep_unused=True)
+        self._donated = donated
+        on_cpu = self._devices.mesh.devices.flat[0].platform == "cpu"  # elsewhere XLA bundles itself
+        function: Any = spmd_function(spmd, self._devices, self._user, bundles=on_cpu)
+        self._jitted = self._jit(function)
         self._traceable: Any = jax.jit(function)  # states no shardings, which would bind cotangents too
         self._compiled: Any = None
 
@@ -228,6 +230,11 @@ class Compiled:
         """Over the user's mesh wherever it has the axes."""
         whole = all(axis.size is None for names in axes for axis in names)
         return (self._user if whole else self._devices).sharding(axes)
+
+    def _jit(self, function: Any) -> Any:
+        from redist.collectives.backends.jax.modules import jax
+
+        return jax.jit(function, out_shardings=self._out, donate_argnums=self._donated, keep_unused=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run. Raises LayoutError for arguments of another structure, shape or dtype."""
@@ -272,11 +279,13 @@ class Compiled:
 
     def compile(self) -> None:
         """Compile now."""
-        self._compiled = self._lowered().compile()
+        self._compiled = self._lowered(self._jitted).compile()
 
     def as_text(self) -> str:
-        """StableHLO before XLA's passes."""
-        return self._lowered().as_text()
+        """StableHLO before XLA's passes, and before the bundles that are made for CPUs."""
+        from redist.partir_core.run_jax import spmd_function
+
+        return self._lowered(self._jit(spmd_function(self._spmd, self._devices, self._user))).as_text()
 
     @property
     def executable(self) -> Any:
@@ -285,7 +294,7 @@ class Compiled:
             self.compile()
         return self._compiled
 
-    def _lowered(self) -> Any:
+    def _lowered(self, jitted: Any) -> Any:
         from redist.collectives.backends.jax.modules import jax
         from redist.collectives.backends.jax.program import under
 
@@ -295,7 +304,7 @@ class Compiled:
                 jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding)
                 for kind, sharding in zip(types, self._in, strict=True)
             ]
-            return self._jitted.lower(*structs)
+            return jitted.lower(*structs)
 
 
 def _traced(leaf: Any) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from redist.partir_core.graph import BARRIER
 from redist.partir_core.loops import Nest
 from redist.partir_core.program import TAG, Literal
 from redist.partir_core.rules import Tile, run_tile
-from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdProgram
+from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram
 from redist.types.mesh import SubAxis
 
 __all__ = ["Env", "Machine", "literal"]
@@ -29,21 +30,24 @@ def literal(x: Literal) -> Any:
 
 @dataclass(slots=True)
 class Machine:
-    """Runs blocks under a trace. `coordinate` is this device's index over axes, major to minor;
-    `redistribute` moves one value."""
+    """Runs blocks under a trace. `coordinate` is this device's index over axes, major to minor; `redistribute`
+    moves values; `order` says which redistributions are made at once, and when."""
 
     program: SpmdProgram
     constants: Mapping[int, Any]
     coordinate: Callable[[Sequence[SubAxis]], Any]
-    redistribute: Callable[[Redistribute, Any], Any]
+    redistribute: Callable[[Sequence[Redistribute], Sequence[Any]], Sequence[Any]]
+    order: Callable[[SpmdBlock], Iterable[SpmdOp | tuple[Redistribute, ...]]] = attrgetter("ops")
     _tiles: dict[Nest, dict[int, Tile]] = field(default_factory=dict[Nest, "dict[int, Tile]"])
 
     def run(self, block: SpmdBlock, env: Env) -> list[Any]:
         """The block's outputs; `env` holds its inputs and the constants."""
         self._tiles = {}  # an index that was traced in one body cannot be used in another
-        for op in block.ops:
-            if isinstance(op, Redistribute):
-                env[op.result] = self.redistribute(op, env[op.operand])
+        for op in self.order(block):
+            if not isinstance(op, Compute):
+                bundle = op if isinstance(op, tuple) else (op,)
+                moved = self.redistribute(bundle, [env[one.operand] for one in bundle])
+                env.update(zip((one.result for one in bundle), moved, strict=True))
                 continue
             operands = [self.read(x, env) for x in op.operands]
             env.update(zip(op.results, self.computed(op, operands), strict=True))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from redist.collectives.backends.jax.bundle import Bundled, run_bundle
 from redist.collectives.backends.jax.frame import Frame
 from redist.collectives.backends.jax.modules import jax, jnp
 from redist.collectives.backends.jax.steps import run_steps
+from redist.partir_core.bundles import bundled
 from redist.partir_core.loops import Axes
 from redist.partir_core.machine import Env, Machine
 from redist.partir_core.mesh_jax import Devices
@@ -17,11 +20,13 @@ from redist.partir_core.spmd import Redistribute, SpmdProgram
 __all__ = ["spmd_function"]
 
 
-def spmd_function(program: SpmdProgram, devices: Devices, user: Devices) -> Callable[..., list[Any]]:
+def spmd_function(
+    program: SpmdProgram, devices: Devices, user: Devices, *, bundles: bool = False
+) -> Callable[..., list[Any]]:
     """The program as a traceable function from its inputs, global arrays, to its outputs.
 
     It closes over the program's constants. `devices` is the mesh to run on, `user` the same without split
-    axes.
+    axes. With `bundles`, small collectives of one kind are made at once.
     """
     values = program.values
     inputs = program.block.inputs
@@ -33,10 +38,12 @@ def spmd_function(program: SpmdProgram, devices: Devices, user: Devices) -> Call
         frame = Frame(devices.names, devices.ids, may_widen=True)
         env: Env = dict(zip((*inputs, *constants), blocks, strict=True))
 
-        def moved(op: Redistribute, x: Any) -> Any:
-            return _redistributed(op, x, frame)
+        def moved(ops: Sequence[Redistribute], arrays: Sequence[Any]) -> list[Any]:
+            return _redistributed(ops, arrays, frame)
 
         machine = Machine(program, {n: env[n] for n in constants}, devices.coordinate, moved)
+        if bundles:
+            machine.order = partial(bundled, program)
         return machine.run(program.block, env)
 
     mapped = jax.shard_map(
@@ -67,9 +74,19 @@ def spmd_function(program: SpmdProgram, devices: Devices, user: Devices) -> Call
     return run
 
 
-def _redistributed(op: Redistribute, x: Any, frame: Frame) -> Any:
-    plan = op.plan
-    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return run_steps(plan.steps, plan.source, frame, x)
-    moved = run_steps(plan.steps, plan.source, frame, jax.random.key_data(x))
-    return jax.random.wrap_key_data(moved, impl=jax.random.key_impl(x))
+def _redistributed(ops: Sequence[Redistribute], arrays: Sequence[Any], frame: Frame) -> list[Any]:
+    stored = [jax.random.key_data(x) if _is_key(x) else x for x in arrays]
+    if len(ops) == 1:
+        plan = ops[0].plan
+        moved = [run_steps(plan.steps, plan.source, frame, stored[0])]
+    else:
+        steps = [(step, op.plan.source) for op in ops for step in op.plan.steps if isinstance(step, Bundled)]
+        moved = run_bundle(steps, frame, stored)
+    return [
+        jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if _is_key(x) else y
+        for x, y in zip(arrays, moved, strict=True)
+    ]
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

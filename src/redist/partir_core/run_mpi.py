@@ -248,12 +248,15 @@ class RankCompiled:
     def _coordinate(self, axes: Sequence[SubAxis]) -> Any:
         return jnp.int32(self._spmd.mesh.index(axes, np.asarray([self._position]))[0])
 
-    def _cut(self, op: Redistribute, x: Any) -> Any:
-        """A redistribution that only slices."""
+    def _cut(self, ops: Sequence[Redistribute], arrays: Sequence[Any]) -> list[Any]:
+        """Redistributions that only slice."""
         rank = self._spmd.mesh.device_ids[self._position]
-        source, target = op.plan.source.box(rank), op.plan.target.box(rank)
-        box = [slice(t.start - s.start, t.stop - s.start) for s, t in zip(source, target, strict=True)]
-        return x[tuple(box[: x.ndim])]
+        parts: list[Any] = []
+        for op, x in zip(ops, arrays, strict=True):
+            source, target = op.plan.source.box(rank), op.plan.target.box(rank)
+            box = [slice(t.start - s.start, t.stop - s.start) for s, t in zip(source, target, strict=True)]
+            parts.append(x[tuple(box[: x.ndim])])
+        return parts
 
 
 def _together(block: SpmdBlock) -> Iterator[str]:

@@ -5,7 +5,6 @@ Shapes are those of the blocks at hand, so that a step inside a chunk runs on a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -14,6 +13,7 @@ import numpy as np
 from redist.collectives.backends.jax.exchange import Window, depends_on_part, exchange, permute
 from redist.collectives.backends.jax.frame import Frame, Moves
 from redist.collectives.backends.jax.modules import jnp, lax
+from redist.collectives.backends.jax.pieces import joined, split
 from redist.collectives.backends.jax.reduce import all_reduced, reduce_scattered
 from redist.collectives.backends.jax.wire import packed, unpacked
 from redist.collectives.steps import (
@@ -86,67 +86,15 @@ def _all_gather(moves: Moves, frame: Frame, block: Any) -> Any:
     order = [d for dropped in moves.dropped for d in dropped]
     groups = moves.groups(order, frame)
     pieces = lax.all_gather(block, frame.axes, axis_index_groups=groups, axis=0, tiled=True)
-    return _joined(moves, order, pieces, apart=False)
+    return joined(moves, order, pieces, apart=False)
 
 
 def _all_to_all(moves: Moves, frame: Frame, block: Any) -> Any:
     order = [d for added in moves.added for d in added]
     groups = moves.groups(order, frame)
-    pieces = _split(moves, block)
+    pieces = split(moves, block)
     received = lax.all_to_all(pieces, frame.axes, 0, 0, axis_index_groups=groups, tiled=True)
-    return _joined(moves, order, received, apart=True)
-
-
-_FEW = 64
-"""Pieces that are named one by one; more would make long programs."""
-
-
-def _split(moves: Moves, block: Any) -> Any:
-    """The pieces of a block by receiver, one after another along dimension 0: by their index over the digits that
-    dimensions gain, those of the first dimension major."""
-    cut = [j for j, added in enumerate(moves.added) if added]
-    if len(cut) == 1 and (parts := moves.count(moves.added[cut[0]])) <= _FEW and math.prod(block.shape[: cut[0]]) > 1:
-        # XLA's CPU copies slices faster than it transposes them.
-        length = block.shape[cut[0]] // parts
-        slices = [lax.slice_in_dim(block, p * length, (p + 1) * length, axis=cut[0]) for p in range(parts)]
-        return jnp.concatenate(slices, axis=0)
-    shape: list[int] = []
-    front: list[int] = []
-    rest: list[int] = []
-    for j, added in enumerate(moves.added):
-        if added:
-            front.append(len(shape))
-            shape.append(moves.count(added))
-        rest.append(len(shape))
-        shape.append(block.shape[j] // moves.count(added))
-    pieces = block.reshape(shape).transpose([*front, *rest])
-    first, *others = (shape[n] for n in rest)
-    return pieces.reshape([math.prod(shape[n] for n in front) * first, *others])
-
-
-def _joined(moves: Moves, order: Sequence[int], pieces: Any, apart: bool) -> Any:
-    """A block from the pieces of its group, one after another along dimension 0 by index over the digits `order`:
-    each digit becomes the place of the piece in the dimension that it leaves. `apart`: XLA's CPU has the pieces in
-    buffers of their own, as an all-to-all receives them."""
-    sizes = [moves.sizes[d] for d in order]
-    count = math.prod(sizes)
-    shape = (pieces.shape[0] // count, *pieces.shape[1:])
-    joined = [i for i, dropped in enumerate(moves.dropped) if dropped]
-    if len(joined) == 1 and (2 - apart) < count <= _FEW and math.prod(shape[: joined[0]]) > 1:
-        # XLA's CPU copies pieces side by side faster than it transposes them, if they come in the shape in which
-        # they are put: a reshape or slice between is fused with the concatenation, which then goes element by
-        # element. Two slices of one buffer are better transposed.
-        turned = [order.index(d) for d in moves.dropped[joined[0]]]
-        places = np.arange(count).reshape(sizes).transpose(turned).ravel().tolist()
-        parts = [lax.slice_in_dim(pieces, p * shape[0], (p + 1) * shape[0]) for p in places]
-        return jnp.concatenate(parts, axis=joined[0])
-    split = pieces.reshape([*sizes, *shape])
-    placed: list[int] = []
-    whole: list[int] = []
-    for i, dropped in enumerate(moves.dropped):
-        placed += [*(order.index(d) for d in dropped), len(order) + i]
-        whole.append(moves.count(dropped) * shape[i])
-    return split.transpose(placed).reshape(whole)
+    return joined(moves, order, received, apart=True)
 
 
 def _reduce(step: ReduceScatter | AllReduce, before: Layout, frame: Frame, block: Any) -> Any:
@@ -155,7 +103,7 @@ def _reduce(step: ReduceScatter | AllReduce, before: Layout, frame: Frame, block
     if isinstance(step, AllReduce):
         return all_reduced(block, reduction, moves.groups(moves.reduced, frame), frame)
     order = [d for added in moves.added for d in added]
-    pieces = _split(moves, block)
+    pieces = split(moves, block)
     count = moves.count(order)
     by_receiver = pieces.reshape([count, pieces.shape[0] // count, *pieces.shape[1:]])
     return reduce_scattered(by_receiver, reduction, moves.groups(order, frame), frame)
