@@ -1,4 +1,8 @@
-"""Timings on MPI as a study: one launch per number of ranks, and what the intervals say."""
+"""Timings on MPI as a study: launches per number of ranks, and what the intervals say.
+
+Every problem is raced in two launches, in the other order in the second; and in a third where the two do not say that
+redist and the faster one by hand are alike. Wins and losses are treated alike.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,6 +24,7 @@ from rich.text import Text
 from benchmarks.executors.mpi import AGREEING, BY_HAND, CONTROL, GATHERING, OWN
 from benchmarks.problems import Problem, timing_problems
 from benchmarks.records import ROOT, Store
+from benchmarks.repeats import found_in, merged, place, together
 from benchmarks.stats import Interval, geometric_mean_interval, paired_speedup, verdict
 from benchmarks.study import progress_bar
 from benchmarks.suites import MpiPart
@@ -62,15 +68,36 @@ def mpi_study(
         return []
     wanted = [(p.family, p.key) for _, problems in groups for p in problems]
     with progress_bar(console) as progress:
-        bar = progress.add_task("MPI", total=sum(store.found("mpi", *key, "race") is None for key in wanted))
+        bar = progress.add_task("MPI", total=2 * len(wanted))
+        step = partial(progress.advance, bar)
         for part, problems in groups:
-            todo = [p for p in problems if store.found("mpi", p.family, p.key, "race") is None]
-            if todo:
-                progress.update(bar, description=f"{part.ranks} ranks")
-                for record in _launched(part, todo, seed):
-                    store.add(record)
-                    progress.advance(bar)
-    return [r for r in store.select("mpi") if (r["family"], r["problem"]) in set(wanted)]
+            progress.update(bar, description=f"{part.ranks} ranks")
+            _raced(store, part, problems, 1, seed, step)
+            _raced(store, part, problems[::-1], 2, seed, step)
+            open_ones = [p for p in problems if not _settled(store, p, seed)]
+            progress.update(bar, total=(progress.tasks[bar].total or 0) + len(open_ones))
+            _raced(store, part, open_ones, 3, seed, step)
+    return [r for r in merged(store.select, "mpi") if (r["family"], r["problem"]) in set(wanted)]
+
+
+def _raced(
+    store: Store, part: MpiPart, problems: Sequence[Problem], launch: int, seed: int, step: Callable[[], None]
+) -> None:
+    """Race the problems that have not been raced in this launch, if any, in one."""
+    kind, who = place("mpi", launch)
+    todo = [p for p in problems if store.found(kind, p.family, p.key, who) is None]
+    for _ in range(len(problems) - len(todo)):
+        step()
+    if todo:
+        for record in _launched(part, todo, seed + launch - 1):
+            store.add(record | {"record": kind, "who": who})
+            step()
+
+
+def _settled(store: Store, problem: Problem, seed: int) -> bool:
+    """Whether two launches leave it a tie, where there is one by hand."""
+    row = _row(together(found_in(store, "mpi", problem)), seed)
+    return row["speedup"] is None or verdict(Interval(*row["speedup"])) == "tie"
 
 
 def _launched(part: MpiPart, problems: Sequence[Problem], seed: int) -> Iterable[dict[str, Any]]:
@@ -112,16 +139,17 @@ def _row(record: dict[str, Any], seed: int) -> dict[str, Any]:
     row["milliseconds"] = {name: 1000 * median(taken) for name, taken in seconds.items()}
     row["best_by_hand"] = by_hand[0][1] if by_hand else None
     for name, who in (("speedup", OWN), ("speedup_agreeing", AGREEING)):
-        row[name] = _interval(seconds, row["best_by_hand"], who, seed)
-    row["over_gathering"] = _interval(seconds, GATHERING, OWN, seed)
+        row[name] = _interval(record, row["best_by_hand"], who, seed)
+    row["over_gathering"] = _interval(record, GATHERING, OWN, seed)
     row["memory_ratio"] = record["stated"][GATHERING] / record["stated"][OWN] if OWN in record["stated"] else None
     return row
 
 
-def _interval(seconds: dict[str, list[float]], base: str | None, who: str, seed: int) -> tuple[float, ...] | None:
+def _interval(record: dict[str, Any], base: str | None, who: str, seed: int) -> tuple[float, ...] | None:
+    seconds = record["seconds"]
     if base is None or who not in seconds:
         return None
-    found = paired_speedup(seconds[base], seconds[who], seed)
+    found = paired_speedup(seconds[base], seconds[who], seed, record.get("processes", {}).get(who))
     return found.point, found.low, found.high
 
 
@@ -158,6 +186,6 @@ def mpi_tables(records: Sequence[dict[str, Any]], seed: int) -> RenderableType:
     caught = sum(CONTROL in record["wrong"] for record in records)
     legend = (
         f"A round takes as long as its slowest rank. Control: what hands back its input is wrong on {caught} of "
-        f"{len(records)}. All ranks are processes of one host."
+        f"{len(records)}. All ranks are processes of one host; rounds are those of two or three launches."
     )
     return Group(*parts, Text(legend, style="dim"), Text())

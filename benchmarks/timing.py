@@ -20,10 +20,11 @@ from benchmarks.executors import jax as jax_executor
 from benchmarks.pool import DevicePool
 from benchmarks.problems import Problem
 from benchmarks.records import Store
+from benchmarks.repeats import found_in, merged, place, together
 from benchmarks.stats import Interval, Verdict, geometric_mean_interval, paired_speedup, verdict
 from benchmarks.study import progress_bar
 
-__all__ = ["REPEAT", "Outcome", "Summary", "merged", "outcomes", "summary", "timing_study"]
+__all__ = ["Outcome", "Summary", "outcomes", "summary", "timing_study"]
 
 _BATCH = 24
 """Problems that share a process."""
@@ -58,14 +59,8 @@ def timing_study(
                 progress.update(bar, total=(progress.tasks[bar].total or 0) + len(open_ones))
                 _raced(store, open_ones, 3, names, rounds, seed, step)
     wanted = {(p.family, p.key) for problems, _ in groups for p in problems}
-    raced, again = (
-        [r for r in store.select(kind) if (r["family"], r["problem"]) in wanted] for kind in ("timing", REPEAT)
-    )
-    return merged(raced, again)
+    return [r for r in merged(store.select, "timing") if (r["family"], r["problem"]) in wanted]
 
-
-REPEAT = "timing-repeat"
-"""The record of a race in a process after the first."""
 
 _ONCE = (jax_executor.PUT, jax_executor.CONTROL)
 """Contestants of the first process only: no claim rests on their intervals."""
@@ -89,7 +84,7 @@ def _raced(
     step: Callable[[Problem | None], None],
 ) -> None:
     """Race the problems that have not been raced in this process, if any, in a fresh one."""
-    kind, who = ("timing", "race") if process == 1 else (REPEAT, f"process {process}")
+    kind, who = place("timing", process)
     here = [name for name in names if process == 1 or name not in _ONCE]
     todo = [p for p in problems if store.found(kind, p.family, p.key, who) is None]
     for _ in range(len(problems) - len(todo)):
@@ -106,36 +101,9 @@ def _raced(
 
 def _settled(store: Store, problem: Problem, seed: int) -> bool:
     """Whether two processes leave both a tie: redist with XLA, and XLA with itself."""
-    first = store.found("timing", problem.family, problem.key, "race")
-    second = store.found(REPEAT, problem.family, problem.key, "process 2")
-    assert first is not None and second is not None
-    both = merged([first], [second])
-    found = [outcome for who in (jax_executor.OWN, jax_executor.AGAIN) for outcome in outcomes(both, who, seed)]
+    both = together(found_in(store, "timing", problem))
+    found = [outcome for who in (jax_executor.OWN, jax_executor.AGAIN) for outcome in outcomes([both], who, seed)]
     return all(outcome.verdict == "tie" for outcome in found)
-
-
-def merged(races: Iterable[dict[str, Any]], repeats: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record per problem: rounds of all its processes in `seconds`, how many each ran in `processes`.
-
-    Who was wrong in one process is wrong. Contestants of the first process only keep its rounds, and have no
-    entry in `processes`.
-    """
-    more: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in repeats:
-        more.setdefault((record["family"], record["problem"]), []).append(record)
-    made: list[dict[str, Any]] = []
-    for record in races:
-        all_of_them = [record, *more.get((record["family"], record["problem"]), [])]
-        wrong = {name: note for one in reversed(all_of_them) for name, note in one["wrong"].items()}
-        rounds: dict[str, list[list[float]]] = {}
-        for one in all_of_them:
-            for name, seconds in one["seconds"].items():
-                if name not in wrong:
-                    rounds.setdefault(name, []).append(seconds)
-        seconds = {name: [s for part in parts for s in part] for name, parts in rounds.items()}
-        sizes = {name: [len(part) for part in parts] for name, parts in rounds.items()}
-        made.append(record | {"seconds": seconds, "processes": sizes, "wrong": wrong})
-    return made
 
 
 def _race(pool: DevicePool, problem: Problem, names: Sequence[str], rounds: int, seed: int) -> dict[str, Any]:

@@ -28,9 +28,10 @@ from benchmarks.mpi import mpi_rows  # noqa: E402
 from benchmarks.planners import CONTROL as PLAN_CONTROL  # noqa: E402
 from benchmarks.plots import plot_all  # noqa: E402
 from benchmarks.records import read_records  # noqa: E402
+from benchmarks.repeats import merged  # noqa: E402
 from benchmarks.stats import Interval, geometric_mean_interval, verdict  # noqa: E402
 from benchmarks.tables import POINTERS_BYTES, plan_rows  # noqa: E402
-from benchmarks.timing import REPEAT, Summary, merged, outcomes, summary  # noqa: E402
+from benchmarks.timing import Summary, outcomes, summary  # noqa: E402
 
 KEPT = ROOT / "docs/benchmarks"
 PAGE = ROOT / "docs/benchmarks.md"
@@ -84,8 +85,10 @@ class Run:
 
     def select(self, kind: str) -> list[Record]:
         """Results of one kind; those of several processes are one."""
-        found = [r for r in self.records if r["record"] == kind]
-        return merged(found, self.select(REPEAT)) if kind == "timing" else found
+        return merged(self._of, kind) if kind in ("timing", "mpi") else self._of(kind)
+
+    def _of(self, kind: str) -> list[Record]:
+        return [r for r in self.records if r["record"] == kind]
 
     def about(self) -> str:
         """How, when, where and with what it ran."""

@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks.executors.mpi import AGREEING, BY_HAND, CONTESTANTS, CONTROL, GATHERING, OWN
 from benchmarks.mpi import mpi_problems, mpi_rows, mpi_study, mpi_tables, mpi_trusted
 from benchmarks.records import Store
+from benchmarks.repeats import together
 from benchmarks.suites import SUITES, MpiPart
 
 
@@ -42,6 +43,14 @@ def test_rows_against_hand_computed_figures() -> None:
     out = io.StringIO()
     Console(file=out, width=200).print(mpi_tables([record], seed=0))
     assert "1.500 [1.500, 1.500]" in out.getvalue() and "0 of 1 problems below 2" in out.getvalue()
+
+
+def test_launches_of_a_problem_are_one_row() -> None:
+    """A loss is one only if every launch says so."""
+    first = raced(redist=1.25, alltoallw=1.0, allgather_slice=4.0)
+    again = raced(redist=0.8, alltoallw=1.0, allgather_slice=4.0)
+    (row,) = mpi_rows([together([first, again])], seed=0)
+    assert row["speedup"] == pytest.approx((1.0, 0.8, 1.25))
 
 
 def test_what_is_trusted() -> None:

@@ -18,8 +18,9 @@ from benchmarks.plots import plot_all
 from benchmarks.pool import DevicePool
 from benchmarks.problems import Problem, all_layouts, named_mesh
 from benchmarks.records import Store
+from benchmarks.repeats import merged, place
 from benchmarks.tables import timing_tables
-from benchmarks.timing import REPEAT, merged, outcomes, summary, timing_study
+from benchmarks.timing import outcomes, summary, timing_study
 
 jax_here = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 
@@ -124,13 +125,18 @@ def test_a_timing_study_is_stored_and_not_repeated(tmp_path: Path) -> None:
 
 def repeated(problem: str, process: int, **ratios: float) -> dict[str, Any]:
     made = raced(problem, **ratios)
-    return made | {"record": REPEAT, "who": f"process {process}", "wrong": {}, "stated": {}}
+    kind, who = place("timing", process)
+    return made | {"record": kind, "who": who, "wrong": {}, "stated": {}}
+
+
+def merged_of(*records: dict[str, Any]) -> list[dict[str, Any]]:
+    return merged(lambda kind: [record for record in records if record["record"] == kind], "timing")
 
 
 def test_processes_of_a_problem_are_one_record() -> None:
     first = raced("p", redist=1.25)
     first["seconds"][PUT] = [5.0] * 9
-    (made,) = merged([first], [repeated("p", 2, redist=0.8), repeated("q", 2, redist=0.1)])
+    (made,) = merged_of(first, repeated("p", 2, redist=0.8), repeated("q", 2, redist=0.1))
     assert made["processes"] == {BASE: [9, 9], AGAIN: [9, 9], OWN: [9, 9], PUT: [9]}
     assert [len(made["seconds"][name]) for name in (BASE, OWN, PUT)] == [18, 18, 9]
     assert made["stated"] == first["stated"] and CONTROL in made["wrong"]
@@ -143,7 +149,7 @@ def test_processes_of_a_problem_are_one_record() -> None:
 
 def test_who_is_wrong_in_one_process_is_wrong() -> None:
     second = repeated("p", 2, redist=0.5) | {"wrong": {OWN: "device 3 holds a wrong block"}}
-    (made,) = merged([raced("p", redist=0.5)], [second])
+    (made,) = merged_of(raced("p", redist=0.5), second)
     assert made["wrong"][OWN] == "device 3 holds a wrong block" and OWN not in made["seconds"]
     assert outcomes([made], OWN, seed=0) == []
 

@@ -66,8 +66,9 @@ class Oracle:
     """Cheapest (cost, communication steps) between all layouts of an array over digits.
 
     The cost is elements received, unless `pace` (seconds per element that crosses each digit) and
-    `latency` (seconds per step) say otherwise: an element is counted where sender and receiver differ on
-    the slowest digit. With `memory`, what is copied counts as well.
+    `latency` (seconds per step) say otherwise: an element of an exchange is counted where sender and receiver
+    differ on the slowest digit, of a gather once for all devices side by side along faster digits. With `memory`,
+    what is copied counts as well.
     """
 
     Memory = Memory
@@ -92,8 +93,18 @@ class Oracle:
     def _count(self, digits: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in digits)
 
+    def _gather(self, digits: list[int], size: Fraction) -> Fraction:
+        """An all-gather stage by stage: over the slowest digit first, while blocks are small."""
+        cost, made = self.latency, size / self._count(tuple(digits))
+        kept = made * min(self.pace[d] for d in digits) if self.memory else 0
+        for d in sorted(digits, key=lambda d: -self.pace[d]):
+            cost += made * (self.sizes[d] - 1) * self.pace[d]
+            made *= self.sizes[d]
+        assert made == size
+        return cost + kept
+
     def _group(self, digits: list[int], size: Fraction, slowdown: Fraction = Fraction(1)) -> Fraction:
-        """A collective in the group of these digits that makes, or exchanges, blocks of this size."""
+        """An all-to-all in the group of these digits of blocks of this size."""
         cost = self.latency
         for d in sorted(digits, key=lambda d: -self.pace[d]):
             cost += size * (1 - Fraction(1, self.sizes[d])) * self.pace[d] * slowdown
@@ -161,7 +172,7 @@ class Oracle:
                 continue
             kept = tuple(x[: len(x) - n] for x, n in zip(state, lengths, strict=True))
             moved = [d for x, n in zip(state, lengths, strict=True) for d in x[len(x) - n :]]
-            gathered = self._group(moved, block * self._count(tuple(moved)))
+            gathered = self._gather(moved, block * self._count(tuple(moved)))
             if self.memory:
                 lost = tuple(self._count(x[len(x) - n :]) for x, n in zip(state, lengths, strict=True))
                 gathered += self.memory.copy(self._lengths(kept), lost)

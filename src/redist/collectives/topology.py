@@ -1,14 +1,16 @@
 """What moving bytes costs in time: latency and bandwidth per mesh axis.
 
-A device's bytes are attributed to the slowest axis on which sender and receiver differ. In a group that
-spans axes of sizes k1, k2, .. (slowest first), of what a collective moves for a block of b bytes,
-b (1 - 1/k1) crosses the first axis, b/k1 (1 - 1/k2) the second, and so on.
+In a group that spans axes of sizes k1, k2, .. (slowest first), an exchange of blocks of b bytes sends each byte
+over the slowest axis on which sender and receiver differ: b (1 - 1/k1) over the first, b/k1 (1 - 1/k2) over the
+second, and so on. A gather of blocks of b bytes, in a ring or stage by stage, brings each byte over a slow axis once
+for all devices side by side along the faster ones: per device b (1 - 1/kn) over the fastest axis, b/kn (1 - 1/k(n-1))
+over the next, and so on. A reduce-scatter is a gather backwards.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -198,12 +200,12 @@ Rate = tuple[float, float]
 
 def gather_rate(group: Group) -> Rate:
     """Of an all-gather (or reduce-scatter), by the bytes of the gathered block."""
-    return _rate(group, lambda link, count: 1.0)
+    return _rate(_slowest_first(group)[::-1], lambda link, count: 1.0)
 
 
 def exchange_rate(group: Group) -> Rate:
     """Of an all-to-all, by the bytes of a device's block."""
-    return _rate(group, Link.exchange_factor)
+    return _rate(_slowest_first(group), Link.exchange_factor)
 
 
 def move_rate(group: Group) -> Rate:
@@ -213,15 +215,15 @@ def move_rate(group: Group) -> Rate:
     return max(link.latency + link.peer_latency for link, _ in group), hops / link.bandwidth
 
 
-def _rate(group: Group, factor: Callable[[Link, int], float]) -> Rate:
-    peers = math.prod(count for _, count in group) - 1
-    latency = max(link.latency for link, _ in group) + peers * max(link.peer_latency for link, _ in group)
+def _rate(ordered: Sequence[tuple[Link, int]], factor: Callable[[Link, int], float]) -> Rate:
+    """Each axis moves what those before it have left apart."""
+    peers = math.prod(count for _, count in ordered) - 1
+    latency = max(link.latency for link, _ in ordered) + peers * max(link.peer_latency for link, _ in ordered)
     per_byte, left = 0.0, 1.0
-    slowest_first = _slowest_first(group)
-    for link, count in slowest_first:
+    for link, count in ordered:
         per_byte += left * (1 - 1 / count) * factor(link, count) / link.bandwidth
         left /= count
-    fastest = slowest_first[-1][0]
+    fastest = max((link for link, _ in ordered), key=lambda link: link.bandwidth)
     if fastest.kind == "memory":  # what a device keeps of its own is copied too
         per_byte += left / fastest.bandwidth
     return latency, per_byte

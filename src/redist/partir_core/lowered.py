@@ -82,7 +82,8 @@ class Lowered:
 
     def as_text(self, kind: str = "spmd", stage: int = -1) -> str:
         """The program as text: "core" (loops around operations), "spmd" (one device, explicit collectives)
-        or "stablehlo" (what XLA is given; needs the devices). `stage` n is after n tactics, -1 after all.
+        or "stablehlo" (what XLA is given, before bundles are made for CPUs; needs the devices). `stage` n is after
+        n tactics, -1 after all.
 
         Raises TracingError for another kind or stage.
         """
