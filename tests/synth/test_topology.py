@@ -8,16 +8,20 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
-from redist.collectives import Link, Topology
+from redist.collectives import Link, Plan, Topology
+from redist.collectives.bijection import senders
 from redist.collectives.copies import Copies
-from redist.collectives.steps import AllGather, op_name
+from redist.collectives.steps import AllGather, Permute, op_name
 from redist.synth import candidates, planner
 from redist.synth.planner import UNIFORM_STEPS, synthesize
+from redist.synth.problem import Problem
+from redist.synth.realise import digit_bijection, free_groups, swaps
 from redist.testing import all_layouts, random_layout
 from redist.types import Layout, Mesh, SubAxis
-from redist.types.digits import aligned
+from redist.types.digits import align, aligned
 
 _UNIFORM = Topology()
 _SLOW_X = Topology("slow outer axis", {"x": Link(bandwidth=1e9)}, Link(bandwidth=1e10))
@@ -225,3 +229,45 @@ def test_axes_cut_in_parts_under_a_topology(mesh: str) -> None:
             plan = synthesize(source, target, topology=topology, steps=UNIFORM_STEPS)
             assert plan.layouts[-1].equivalent(target)
             assert plan.largest_block_bytes <= plan.block_bound_bytes
+
+
+def _swapping(plan: Plan) -> list[bool]:
+    """Per permute: whether some device sends a block to the one that it gets one from."""
+    found: list[bool] = []
+    for step, before in zip(plan.steps, plan.layouts, strict=False):
+        if isinstance(step, Permute):
+            sender = senders(step, before).tolist()
+            found.append(any(s != p and sender[s] == p for p, s in enumerate(sender)))
+    return found
+
+
+def test_devices_do_not_swap_where_they_need_not() -> None:
+    """Digits may be sliced in two orders that take as long; in one of them, pairs of devices exchange their blocks, in
+    the other no two do."""
+    mesh = Mesh.parse("x=2,y=2,z=2")
+    slow = Topology("slow", {"x": Link(bandwidth=1e8), "y": Link(bandwidth=1e8)}, Link(bandwidth=1e10))
+    plan = synthesize(Layout.parse("[64{x}]", mesh), Layout.parse("[64{y,z,x}]", mesh), topology=slow)
+    assert [op_name(step) for step in plan.steps] == ["slice", "permute"]
+    assert _swapping(plan) == [False]
+
+
+def test_what_counts_as_swapping() -> None:
+    """What is told from digits is what devices do."""
+    rng, seen = random.Random(0), [0, 0]
+    for axes in ("x=2,y=2,z=2", "x=3,y=3,z=3", "x=2,y=3,z=2", "x=4,y=2"):
+        pairs = list(itertools.product(all_layouts(Mesh.parse(axes)), repeat=2))
+        for source, target in rng.sample(pairs, min(800, len(pairs))):
+            alignment = align((source, target), primes=True)
+            assert alignment is not None
+            before, after = (form.dims for form in alignment.forms)
+            problem = Problem(alignment.sizes, source.shape, before, after)
+            if list(map(problem.count, before)) != list(map(problem.count, after)):
+                continue
+            sender = senders(Permute(target, free_groups(problem, alignment, before, after)), source)
+            moved = sender != np.arange(len(sender))
+            if moved.any():
+                all_swap = bool((sender[sender] == np.arange(len(sender)))[moved].all())
+                told = all(len(a) == 1 for a, _ in digit_bijection(problem, before, after))
+                assert swaps(problem, before, after) == (all_swap and told), (source, target)
+                seen[all_swap] += told
+    assert min(seen) > 30

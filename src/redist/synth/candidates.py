@@ -156,16 +156,18 @@ def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[st
         yield from _restricted(fine, allowed)
         return
     timed = not topology.bytes_only(src.mesh)
+    few = len(fine.problem.sizes) <= _FEW_DIGITS
     best: Route | None = None
     for route, bound in _by_bytes(fine):
         steps = fine.steps(route)
         if steps is not None:
+            if best is None and timed and few and fine.even:
+                yield from _by_seconds(fine, topology, route)  # first, for it also knows better where seconds are equal
             best = best or route
             least = fine.least_seconds(topology) if timed and fine.even else None
             yield Candidate(steps, least if timed else bound)
     if not fine.even:
         return
-    few = len(fine.problem.sizes) <= _FEW_DIGITS
     if best is None:
         coarse = None if few else _Setting.of(src, dst, primes=False)
         yield from () if coarse is None else _whole_axes(coarse, _MANY_MOVES)
@@ -179,8 +181,6 @@ def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[st
             start = TimedRoute(best.slices, best.middle, best.stages)
             to_beat, _ = route_seconds(fine.problem, fine.prices(topology), start)
             yield from _whole_axes_by_seconds(coarse, topology, to_beat)
-    elif timed:
-        yield from _by_seconds(fine, topology, best)
 
 
 _MOVES = frozenset({"all_to_all", "permute"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
@@ -12,7 +13,7 @@ from redist.types.blocks import Balanced, BlockRule, Offsets
 from redist.types.digits import Alignment
 from redist.types.layout import Dim, Layout
 
-__all__ = ["digit_bijection", "moved_digits", "realise"]
+__all__ = ["digit_bijection", "moved_digits", "realise", "swaps"]
 
 
 def realise(
@@ -89,6 +90,17 @@ def moved_digits(problem: Problem, before: Lists, after: Lists) -> Iterable[int]
         return [d for a, b in digit_bijection(problem, before, after) if a != b for d in a]
     # Digits of one size pair up one to one, and chains close: a digit stays where its place stays.
     return {d for d, _, _ in set(_places(before)) ^ set(_places(after))}
+
+
+def swaps(problem: Problem, before: Lists, after: Lists) -> bool:
+    """Whether in a permute all devices that send a block get one from the device that they send theirs to. Told where
+    digits go to digits only, not where an index over several is split anew."""
+    if len(set(problem.sizes)) > 1:
+        pairs = digit_bijection(problem, before, after)
+    else:
+        pairs = [((a,), (b,)) for a, b in zip(itertools.chain(*before), itertools.chain(*after), strict=True)]
+    goes: dict[tuple[int, ...], tuple[int, ...]] = dict(pairs)
+    return all(len(a) == 1 and goes.get(b, a) == a for a, b in goes.items())  # a chain that ends is closed
 
 
 def _places(lists: Lists) -> Iterator[tuple[int, int, int]]:

@@ -24,6 +24,7 @@ from redist.synth.problem import (
     apply,
     grouped_moves,
 )
+from redist.synth.realise import swaps
 from redist.synth.remaining import Remaining
 from redist.synth.search import arrivals, departures, slicings
 from redist.synth.single import one_permute
@@ -48,8 +49,9 @@ class _Node:
 
 
 _Cost = tuple[float, int, int]
-"""Seconds, communication steps, and how often a slice comes before something that cannot take it in: where all
-else is equal, an all-to-all that follows a slice cuts its pieces from what is sliced in one copy."""
+"""Seconds, communication steps, and what makes a route awkward, where all else is equal: a slice before something
+that cannot take it in (an all-to-all cuts its pieces from what is sliced in one copy), and permutes in which devices
+swap blocks (over one connection, both ways at once, transports are slower than each way)."""
 
 
 def fastest_route(
@@ -61,7 +63,7 @@ def fastest_route(
     tried; a search that ends early knows as much as it has seen."""
     search = _Search(problem, prices, Remaining.of(problem, prices))
     order = itertools.count()
-    limit: _Cost = (*route_seconds(problem, prices, best), _awkward(best)) if best else (to_beat, 0, 0)
+    limit: _Cost = (*route_seconds(problem, prices, best), _awkward(problem, best)) if best else (to_beat, 0, 0)
     queue: list[tuple[_Cost, int, int, float, _Node]] = []
     untried = math.inf
     for n, added in enumerate(slicings(problem)):
@@ -94,7 +96,7 @@ def fastest_route(
                 return best, min(ahead[0], untried)
             looked_at += 1
             spent = paid + seconds
-            worse = awkward + int(sliced and not isinstance(part, AllToAllMove))
+            worse = awkward + int(sliced and not isinstance(part, AllToAllMove)) + _swaps(problem, node.lists, part)
             cost = (_rounded(spent), steps + 1, worse)
             key = (lists, kind == 2)
             if seconds > room or (key in cheapest and cheapest[key] <= cost):
@@ -114,9 +116,18 @@ def _extended(node: _Node, lists: Lists, part: Middle | Lists) -> _Node:
             return _Node(lists, node.slices, node.middle, (*node.stages, part))
 
 
-def _awkward(route: TimedRoute) -> int:
+def _awkward(problem: Problem, route: TimedRoute) -> int:
     first = route.middle[0] if route.middle else None
-    return int(any(route.slices) and not isinstance(first, AllToAllMove))
+    count = int(any(route.slices) and not isinstance(first, AllToAllMove))
+    lists = appended(problem.source, route.slices)
+    for move in route.middle:
+        count += _swaps(problem, lists, move)
+        lists = apply(move, lists)
+    return count
+
+
+def _swaps(problem: Problem, lists: Lists, part: Middle | Lists) -> int:
+    return int(isinstance(part, PermuteMove) and swaps(problem, lists, part.lists))
 
 
 def _rounded(seconds: float) -> float:
