@@ -35,7 +35,7 @@ Built = tuple[Callable[[Any], Any], dict[str, Any]]
 
 _SAMPLE_SECONDS = 0.02
 _BUDGET_SECONDS = 60.0
-_LARGEST_EXPERIMENT, _EXPERIMENT_ROUNDS = 1 << 19, 3
+_LARGEST_EXPERIMENT, _EXPERIMENT_ROUNDS = 1 << 21, 3
 
 
 def _xla(source: Layout, target: Layout, _: _Hosts) -> Built:
