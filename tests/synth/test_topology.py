@@ -18,7 +18,7 @@ from redist.collectives.steps import AllGather, Permute, op_name
 from redist.synth import candidates, planner
 from redist.synth.planner import UNIFORM_STEPS, synthesize
 from redist.synth.problem import Problem
-from redist.synth.realise import digit_bijection, free_groups, swaps
+from redist.synth.realise import crossing_share, digit_bijection, free_groups, swaps
 from redist.testing import all_layouts, random_layout
 from redist.types import Layout, Mesh, SubAxis
 from redist.types.digits import align, aligned
@@ -251,9 +251,21 @@ def test_devices_do_not_swap_where_they_need_not() -> None:
     assert _swapping(plan) == [False]
 
 
-def test_what_counts_as_swapping() -> None:
-    """What is told from digits is what devices do."""
-    rng, seen = random.Random(0), [0, 0]
+def test_less_goes_to_a_host_where_seconds_are_equal() -> None:
+    """Of permutes that take as long, the one in which fewer devices of a host fetch their block from another one."""
+    mesh = Mesh.parse("x=2,y=2,z=2")
+    slow = Topology("slow", {"x": Link(1e-3, 1e8), "y": Link(1e-3, 1e8)}, Link(1e-3, 1e10))
+    source, target = Layout.parse("[64, 64{y}]", mesh), Layout.parse("[64{x}, 64{z}]", mesh)
+    plan = synthesize(source, target, topology=slow, steps=UNIFORM_STEPS)
+    (step,) = (step for step in plan.steps if isinstance(step, Permute))
+    hosts = np.arange(8) // 2
+    from_elsewhere = hosts[senders(step, plan.layouts[-2])] != hosts
+    assert np.bincount(hosts, from_elsewhere).max() == 1
+
+
+def test_what_is_told_of_permutes() -> None:
+    """Who swaps, and which share crosses slow links, is told from digits as devices do it."""
+    rng, seen, shares = random.Random(0), [0, 0], set[float]()
     for axes in ("x=2,y=2,z=2", "x=3,y=3,z=3", "x=2,y=3,z=2", "x=4,y=2"):
         pairs = list(itertools.product(all_layouts(Mesh.parse(axes)), repeat=2))
         for source, target in rng.sample(pairs, min(800, len(pairs))):
@@ -263,11 +275,18 @@ def test_what_counts_as_swapping() -> None:
             problem = Problem(alignment.sizes, source.shape, before, after)
             if list(map(problem.count, before)) != list(map(problem.count, after)):
                 continue
+            here = np.arange(source.mesh.size)
             sender = senders(Permute(target, free_groups(problem, alignment, before, after)), source)
-            moved = sender != np.arange(len(sender))
+            told = all(len(a) == 1 for a, _ in digit_bijection(problem, before, after))
+            slow = frozenset(rng.sample(range(len(problem.sizes)), rng.randint(1, 2)))
+            place = sum((here // alignment.strides[d] % alignment.sizes[d]) * 100**n for n, d in enumerate(slow))
+            _, host = np.unique(place, return_inverse=True)
+            elsewhere = np.bincount(host, host[sender] != host).max() / np.bincount(host).max()
+            assert crossing_share(problem, before, after, slow) == pytest.approx(elsewhere if told else 1.0)
+            shares |= {round(float(elsewhere), 3)} if told else set()
+            moved = sender != here
             if moved.any():
-                all_swap = bool((sender[sender] == np.arange(len(sender)))[moved].all())
-                told = all(len(a) == 1 for a, _ in digit_bijection(problem, before, after))
+                all_swap = bool((sender[sender] == here)[moved].all())
                 assert swaps(problem, before, after) == (all_swap and told), (source, target)
                 seen[all_swap] += told
-    assert min(seen) > 30
+    assert min(seen) > 30 and shares == {0.0, 0.5, 0.667, 1.0}

@@ -13,7 +13,7 @@ from redist.types.blocks import Balanced, BlockRule, Offsets
 from redist.types.digits import Alignment
 from redist.types.layout import Dim, Layout
 
-__all__ = ["digit_bijection", "moved_digits", "realise", "swaps"]
+__all__ = ["crossing_share", "digit_bijection", "moved_digits", "realise", "swaps"]
 
 
 def realise(
@@ -95,12 +95,37 @@ def moved_digits(problem: Problem, before: Lists, after: Lists) -> Iterable[int]
 def swaps(problem: Problem, before: Lists, after: Lists) -> bool:
     """Whether in a permute all devices that send a block get one from the device that they send theirs to. Told where
     digits go to digits only, not where an index over several is split anew."""
-    if len(set(problem.sizes)) > 1:
-        pairs = digit_bijection(problem, before, after)
-    else:
-        pairs = [((a,), (b,)) for a, b in zip(itertools.chain(*before), itertools.chain(*after), strict=True)]
-    goes: dict[tuple[int, ...], tuple[int, ...]] = dict(pairs)
-    return all(len(a) == 1 and goes.get(b, a) == a for a, b in goes.items())  # a chain that ends is closed
+    goes = _digit_goes(problem, before, after)
+    return goes is not None and all(goes.get(b, a) == a for a, b in goes.items())  # a chain that ends is closed
+
+
+def crossing_share(problem: Problem, before: Lists, after: Lists, slow: frozenset[int]) -> float:
+    """Of the devices at one place along the slow digits, which share a permute has fetch blocks from another place,
+    where it is largest. 1 where it is not told (see `swaps`)."""
+    goes = _digit_goes(problem, before, after)
+    if goes is None:
+        return 1.0
+    ends = {b: a for a, b in goes.items()}
+
+    def closed(d: int) -> int:
+        """Where a free digit goes: to the start of the chain that ends in it."""
+        while d in ends:
+            d = ends[d]
+        return d
+
+    moved = [(d, goes[d] if d in goes else closed(d)) for d in slow]
+    moved = [(d, to) for d, to in moved if d != to]
+    if any(to in slow for _, to in moved):
+        return 1.0
+    return 1 - 1 / problem.count(d for d, _ in moved)
+
+
+def _digit_goes(problem: Problem, before: Lists, after: Lists) -> dict[int, int] | None:
+    """Where the digits that shard go, if digits go to digits."""
+    if len(set(problem.sizes)) == 1:
+        return dict(zip(itertools.chain(*before), itertools.chain(*after), strict=True))
+    pairs = digit_bijection(problem, before, after)
+    return {a[0]: b[0] for a, b in pairs} if all(len(a) == len(b) == 1 for a, b in pairs) else None
 
 
 def _places(lists: Lists) -> Iterator[tuple[int, int, int]]:

@@ -24,7 +24,7 @@ from redist.synth.problem import (
     apply,
     grouped_moves,
 )
-from redist.synth.realise import swaps
+from redist.synth.realise import crossing_share, swaps
 from redist.synth.remaining import Remaining
 from redist.synth.search import arrivals, departures, slicings
 from redist.synth.single import one_permute
@@ -48,10 +48,11 @@ class _Node:
     stages: tuple[Lists, ...]
 
 
-_Cost = tuple[float, int, int]
-"""Seconds, communication steps, and what makes a route awkward, where all else is equal: a slice before something
-that cannot take it in (an all-to-all cuts its pieces from what is sliced in one copy), and permutes in which devices
-swap blocks (over one connection, both ways at once, transports are slower than each way)."""
+_Cost = tuple[float, int, float, int]
+"""Seconds, communication steps, and what makes a route awkward where those are equal. First, how many of the devices
+at one place along the slowest links have blocks permuted over these, as a share: they may share the link. Then, how
+often devices swap blocks in a permute (over one connection, both ways at once, transports are slower than each way),
+and a slice before something that cannot take it in (an all-to-all cuts its pieces from what is sliced in one copy)."""
 
 
 def fastest_route(
@@ -63,7 +64,7 @@ def fastest_route(
     tried; a search that ends early knows as much as it has seen."""
     search = _Search(problem, prices, Remaining.of(problem, prices))
     order = itertools.count()
-    limit: _Cost = (*route_seconds(problem, prices, best), _awkward(problem, best)) if best else (to_beat, 0, 0)
+    limit: _Cost = (*route_seconds(problem, prices, best), *search.awkward(best)) if best else (to_beat, 0, 0.0, 0)
     queue: list[tuple[_Cost, int, int, float, _Node]] = []
     untried = math.inf
     for n, added in enumerate(slicings(problem)):
@@ -72,7 +73,7 @@ def fastest_route(
             break
         lists = appended(problem.source, added)
         paid = prices.slicing(problem, added)
-        ahead = (_rounded(paid + search.rest(lists)), 0, 0)
+        ahead = (_rounded(paid + search.rest(lists)), 0, 0.0, 0)
         if _before(ahead, limit):
             queue.append((ahead, next(order), 0, paid, _Node(lists, added, (), ())))
     heapq.heapify(queue)
@@ -82,12 +83,12 @@ def fastest_route(
         ahead, _, phase, paid, node = heapq.heappop(queue)
         if not _before(ahead, limit):
             break
-        _, steps, awkward = ahead
+        _, steps, crossing, awkward = ahead
         if node.lists == problem.target:
-            best, limit = TimedRoute(node.slices, node.middle, node.stages), (paid, steps, awkward)
+            best, limit = TimedRoute(node.slices, node.middle, node.stages), (paid, steps, crossing, awkward)
             continue
         seen = cheapest.get((node.lists, phase == 2))
-        if phase and seen is not None and seen < (_rounded(paid), steps, awkward):
+        if phase and seen is not None and seen < (_rounded(paid), steps, crossing, awkward):
             continue
         sliced = phase == 0 and any(node.slices)
         room = limit[0] * (1 + 1e-9) - paid
@@ -96,12 +97,13 @@ def fastest_route(
                 return best, min(ahead[0], untried)
             looked_at += 1
             spent = paid + seconds
-            worse = awkward + int(sliced and not isinstance(part, AllToAllMove)) + _swaps(problem, node.lists, part)
-            cost = (_rounded(spent), steps + 1, worse)
+            share, swap = search.permuted(node.lists, part)
+            after = steps + 1, crossing + share, awkward + int(sliced and not isinstance(part, AllToAllMove)) + swap
+            cost = (_rounded(spent), *after)
             key = (lists, kind == 2)
             if seconds > room or (key in cheapest and cheapest[key] <= cost):
                 continue
-            total = (_rounded(spent + search.rest(lists)), steps + 1, worse)
+            total = (_rounded(spent + search.rest(lists)), *after)
             if _before(total, limit):
                 cheapest[key] = cost
                 heapq.heappush(queue, (total, next(order), kind, spent, _extended(node, lists, part)))
@@ -114,20 +116,6 @@ def _extended(node: _Node, lists: Lists, part: Middle | Lists) -> _Node:
             return _Node(lists, node.slices, (*node.middle, part), ())
         case _:
             return _Node(lists, node.slices, node.middle, (*node.stages, part))
-
-
-def _awkward(problem: Problem, route: TimedRoute) -> int:
-    first = route.middle[0] if route.middle else None
-    count = int(any(route.slices) and not isinstance(first, AllToAllMove))
-    lists = appended(problem.source, route.slices)
-    for move in route.middle:
-        count += _swaps(problem, lists, move)
-        lists = apply(move, lists)
-    return count
-
-
-def _swaps(problem: Problem, lists: Lists, part: Middle | Lists) -> int:
-    return int(isinstance(part, PermuteMove) and swaps(problem, lists, part.lists))
 
 
 def _rounded(seconds: float) -> float:
@@ -154,6 +142,24 @@ class _Search:
     def least(self) -> float:
         """Seconds that any route takes at least, however it slices: it may need no more than one step."""
         return self._remaining.latency
+
+    def permuted(self, lists: Lists, part: Middle | Lists) -> tuple[float, int]:
+        """(share of crossing devices, swaps) of a step from these lists, if it is a permute."""
+        if not isinstance(part, PermuteMove):
+            return 0.0, 0
+        problem, slow = self._problem, self._remaining.slow
+        return crossing_share(problem, lists, part.lists, slow), int(swaps(problem, lists, part.lists))
+
+    def awkward(self, route: TimedRoute) -> tuple[float, int]:
+        """What makes a route awkward, as in `_Cost`."""
+        first = route.middle[0] if route.middle else None
+        crossing, count = 0.0, int(any(route.slices) and not isinstance(first, AllToAllMove))
+        lists = appended(self._problem.source, route.slices)
+        for move in route.middle:
+            share, swap = self.permuted(lists, move)
+            crossing, count = crossing + share, count + swap
+            lists = apply(move, lists)
+        return crossing, count
 
     def rest(self, lists: Lists) -> float:
         """Seconds that moves and gathers from these lists take at least."""
