@@ -53,6 +53,21 @@ class Counting:
         self._others(received[1], [1] * self._comm.size)
         return self._comm.Iallgatherv(sent, received)
 
+    def Alltoallv(self, sent: Any, received: Any) -> None:
+        self.Ialltoallv(sent, received).Wait()
+
+    def Alltoallw(self, sent: Any, received: Any) -> None:
+        self.Ialltoallw(sent, received).Wait()
+
+    def Allgatherv(self, sent: Any, received: Any) -> None:
+        self.Iallgatherv(sent, received).Wait()
+
+    def Reduce_scatter(self, sent: Any, received: Any, counts: Any, op: Any) -> None:
+        self.Ireduce_scatter(sent, received, counts, op).Wait()
+
+    def Allreduce(self, sent: Any, received: Any, op: Any) -> None:
+        self.Iallreduce(sent, received, op).Wait()
+
     def Irecv(self, what: Any, source: int, tag: int) -> Any:
         assert source != self._comm.rank
         self.tally[0] += what[1] * what[2].Get_size()
@@ -63,7 +78,7 @@ class Counting:
         return self._comm.Ireduce_scatter(sent, received, counts, op=op)
 
     def Iallreduce(self, sent: Any, received: Any, op: Any) -> Any:
-        if not isinstance(sent, np.ndarray):  # the agreement on errors is no data
+        if not isinstance(received, np.ndarray):  # what ranks agree on is no data
             k = self._comm.size
             self.tally[0] += Fraction(2 * (k - 1) * received[1] * received[2].Get_size(), k)
         return self._comm.Iallreduce(sent, received, op=op)

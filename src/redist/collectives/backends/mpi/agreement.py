@@ -15,7 +15,7 @@ from redist import errors
 from redist.collectives.backends.mpi.runtime import mpi
 from redist.errors import BackendError, RedistError
 
-__all__ = ["Agreement", "RefusalError", "Together", "abort", "agree"]
+__all__ = ["Agreement", "RefusalError", "Together", "abort", "agree", "fail"]
 
 
 _NOTHING_DONE = "nothing has been redistributed, and all inputs are as they were. "
@@ -73,10 +73,15 @@ class Together:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, RefusalError):
-            raise error.error from None
         if error is not None:
-            abort(self.comm, self.doing())
+            fail(self.comm, error, self.doing)
+
+
+def fail(comm: Any, error: BaseException, doing: Callable[[], str]) -> NoReturn:
+    """From the handler of an exception: raise what ranks refused, end all of them for anything else."""
+    if isinstance(error, RefusalError):
+        raise error.error from None
+    abort(comm, doing())
 
 
 def _combined(comm: Any, error: Exception | None, about: str) -> RedistError:

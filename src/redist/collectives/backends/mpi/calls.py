@@ -58,10 +58,22 @@ def _none_posted() -> Requests:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call `post`, wait for the requests that it returns, then call `finish`; and so on, any number of times."""
+    """Call `post`, wait for the requests that it returns, then call `finish`; and so on, any number of times. Or call
+    `run`, which does all of it and waits in MPI, whose blocking collectives are faster than those that are posted."""
 
     post: Callable[[], Requests] = _none_posted
     finish: Callable[[], None] = _nothing
+    blocking: Callable[[], None] | None = None
+    """What `post` does and waiting for it, where MPI has it in one call."""
+
+    def run(self) -> None:
+        """Do all of it."""
+        if self.blocking is not None:
+            self.blocking()
+        else:
+            for request in self.post():
+                request.Wait()
+        self.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +135,12 @@ def move(op: Move, wire: Wire) -> Call:
         keep()
         return (request,)
 
-    return Call(post, received.packing.unpack if received.packing else _nothing)
+    def blocking() -> None:
+        pack()
+        comm.Alltoallv(sent.spec, received.spec)
+        keep()
+
+    return Call(post, received.packing.unpack if received.packing else _nothing, blocking)
 
 
 def _in_place(op: Move, wire: Wire, datatypes: Datatypes, keep: Callable[[], None]) -> Call:
@@ -142,7 +159,11 @@ def _in_place(op: Move, wire: Wire, datatypes: Datatypes, keep: Callable[[], Non
         keep()
         return (request,)
 
-    return Call(post, packing.unpack if packing else _nothing)
+    def blocking() -> None:
+        comm.Alltoallw(sent, received)
+        keep()
+
+    return Call(post, packing.unpack if packing else _nothing, blocking)
 
 
 def _typed(array: NDArray[Any] | None, messages: Sequence[Message], size: int, datatypes: Datatypes) -> list[Any]:
@@ -180,7 +201,11 @@ def gather(op: Gather, wire: Wire) -> Call:
         np.copyto(here, source)
         return (comm.Iallgatherv(mpi().IN_PLACE, received),)
 
-    return Call(post, packing.unpack if packing else _nothing)
+    def blocking() -> None:
+        np.copyto(here, source)
+        comm.Allgatherv(mpi().IN_PLACE, received)
+
+    return Call(post, packing.unpack if packing else _nothing, blocking)
 
 
 def send(op: Send, wire: Wire, tag: int) -> Call:
@@ -251,4 +276,11 @@ def reduce(op: Reduce, wire: Wire, dtype: str) -> Call:
             return (comm.Iallreduce(sent, received, op=operation),)
         return (comm.Ireduce_scatter(sent, received, counts, op=operation),)
 
-    return Call(post, made.unpack if made else _nothing)
+    def blocking() -> None:
+        pack()
+        if counts is None:
+            comm.Allreduce(sent, received, op=operation)
+        else:
+            comm.Reduce_scatter(sent, received, counts, op=operation)
+
+    return Call(post, made.unpack if made else _nothing, blocking)

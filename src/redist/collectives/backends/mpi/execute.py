@@ -60,9 +60,7 @@ class Run:
     def through(self) -> None:
         """Run to the end, once prepared, if it is straight: without what it takes to hand control back meanwhile."""
         for call in self._calls.values():
-            for request in call.post():
-                request.Wait()
-            call.finish()
+            call.run()
         if not self._calls and self.given is not None and self.made is not None:
             self.made[...] = self.given
 

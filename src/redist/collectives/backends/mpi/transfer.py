@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from redist.collectives.backends.mpi.agreement import Agreement, Together, agree
+from redist.collectives.backends.mpi.agreement import Agreement, Together, agree, fail
 from redist.collectives.backends.mpi.arena import bits_of
 from redist.collectives.backends.mpi.bound import Bound
 from redist.collectives.backends.mpi.check import check_input, check_output, describe
@@ -189,9 +189,11 @@ class Transfer:
 
         def through() -> None:
             self._require_idle()
-            with Together(self._base, lambda: describe(self.plan, "moving")):
+            try:  # as `Together` does, of which the making takes as long as a small message
                 self._kept.in_order()
                 ready.through()
+            except BaseException as error:
+                fail(self._base, error, lambda: describe(self.plan, "moving"))
 
         return Bound(self, begin, through if ready.is_straight else None, made)
 
