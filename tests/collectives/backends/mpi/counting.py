@@ -59,9 +59,6 @@ class Counting:
     def Alltoallw(self, sent: Any, received: Any) -> None:
         self.Ialltoallw(sent, received).Wait()
 
-    def Allgatherv(self, sent: Any, received: Any) -> None:
-        self.Iallgatherv(sent, received).Wait()
-
     def Reduce_scatter(self, sent: Any, received: Any, counts: Any, op: Any) -> None:
         self.Ireduce_scatter(sent, received, counts, op).Wait()
 
