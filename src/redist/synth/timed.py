@@ -144,10 +144,10 @@ class _Search:
         return self._remaining.latency
 
     def permuted(self, lists: Lists, part: Middle | Lists) -> tuple[float, int]:
-        """(share of crossing devices, swaps) of a step from these lists, if it is a permute."""
-        if not isinstance(part, PermuteMove):
-            return 0.0, 0
+        """(share of crossing devices, swaps) of a step from these lists, if it is a permute and some links are slow."""
         problem, slow = self._problem, self._remaining.slow
+        if not slow or not isinstance(part, PermuteMove):
+            return 0.0, 0
         return crossing_share(problem, lists, part.lists, slow), int(swaps(problem, lists, part.lists))
 
     def awkward(self, route: TimedRoute) -> tuple[float, int]:
