@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.models import gpt, llama
+from benchmarks.models import gpt, llama, stacked
 from benchmarks.models.decode import decode
 from benchmarks.models.schedules import BP, GPT_MP, GPT_Z2, GPT_Z3, LLAMA_MP, LLAMA_Z3
 from redist import Layout, LayoutError, Mesh, TracingError
@@ -107,27 +107,11 @@ def test_decoding(mesh: Mesh) -> None:
 
 
 def test_stacked_layers_under_zero3(check: Any) -> None:
-    def train(ws: Any, m: Any, x: Any) -> Any:
-        def loss(ws: Any) -> Any:
-            def layer(h: Any, w: Any) -> Any:
-                return h + jnp.tanh(h @ w["up"] + w["bias"]) @ w["down"], jnp.mean(h)
-
-            h, means = jax.lax.scan(layer, x, ws)
-            return jnp.mean(h * h) + jnp.sum(means)
-
-        value, grads = jax.value_and_grad(loss)(ws)
-        m = jax.tree.map(lambda m, g: 0.9 * m + g, m, grads)
-        return jax.tree.map(lambda w, m: w - 0.1 * m, ws, m), m, value
-
-    rng = np.random.default_rng(0)
-    ws = {
-        name: rng.standard_normal(s).astype(np.float32) / 4
-        for name, s in {"up": (4, 8, 16), "down": (4, 16, 8), "bias": (4, 16)}.items()
-    }
+    ws = stacked.weights_of(4)
     m = jax.tree.map(np.zeros_like, ws)
     tactics = [ManualPartition({"x": 0}, "B"), ManualPartition({"ws/up": 2, "ws/down": 1}, "M")]
     zero = ManualPartition({"ws": FIRST_DIVISIBLE_DIM, "m": FIRST_DIVISIBLE_DIM}, "B")
-    report = check(train, [ws, m, X], [*tactics, zero])
+    report = check(stacked.training_step, [ws, m, X], [*tactics, zero])
     # Per layer: up, bias and down gathered forward, and again backward but for the bias, whose gradient needs
     # no bias; three gradients scattered; one sum over columns each way, and one mean. The loss once.
     report.assert_collectives(all_gather=4 * 5, reduce_scatter=4 * 3, all_reduce=4 * 3 + 1)
@@ -246,9 +230,9 @@ class TestAsJit:
     def test_inside_jit_and_vmap(self, mesh: Mesh) -> None:
         fn = partir.jit(dense, mesh, SCHEDULE)
         np.testing.assert_allclose(np.asarray(jax.jit(lambda x: fn(x, W) + 1)(X)), np.tanh(X @ W) + 1, atol=1e-6)
-        stacked = np.stack([X, 2 * X])
+        pair = np.stack([X, 2 * X])
         np.testing.assert_allclose(
-            np.asarray(jax.vmap(fn, (0, None))(stacked, W)), np.tanh(stacked @ W), rtol=1e-5, atol=1e-6
+            np.asarray(jax.vmap(fn, (0, None))(pair, W)), np.tanh(pair @ W), rtol=1e-5, atol=1e-6
         )
 
     @pytest.mark.parametrize("jitted", [False, True])

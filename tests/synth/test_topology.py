@@ -108,7 +108,7 @@ def test_where_digits_are_many_no_more_is_claimed_than_is_true(
         best, _ = brute.costs(source, max(brute.block[source], brute.block[target]))[target]
         setting = candidates._Setting.of(layouts[source], layouts[target], primes=True)  # pyright: ignore[reportPrivateUsage]
         assert setting is not None
-        assert setting.least_seconds(topology) <= float(best) * (1 + 1e-9)
+        assert setting.least_seconds(setting.prices(topology)) <= float(best) * (1 + 1e-9)
         plan = synthesize(layouts[source], layouts[target], topology=topology, steps=UNIFORM_STEPS)
         assert plan.seconds >= float(best) * (1 - 1e-9)
         assert plan.options.gap is None or plan.seconds <= float(best) * plan.options.gap * (1 + 1e-9)

@@ -138,9 +138,9 @@ class _Setting:
         links = tuple(map(topology.link, names))
         return Prices(self.problem.sizes, names, links, self.src.itemsize, topology.copies)
 
-    def least_seconds(self, topology: Topology) -> float:
+    def least_seconds(self, prices: Prices) -> float:
         """What any plan takes at least."""
-        return Remaining.of(self.problem, self.prices(topology)).in_all(lower_bound(self.src, self.dst))
+        return Remaining.of(self.problem, prices).in_all(lower_bound(self.src, self.dst))
 
     @property
     def even(self) -> bool:
@@ -155,31 +155,31 @@ def _uniform(src: Layout, dst: Layout, topology: Topology, allowed: frozenset[st
     if not allowed >= _MOVES:
         yield from _restricted(fine, allowed)
         return
-    timed = not topology.bytes_only(src.mesh)
+    prices = None if topology.bytes_only(src.mesh) else fine.prices(topology)
     few = len(fine.problem.sizes) <= _FEW_DIGITS
     best: Route | None = None
     for route, bound in _by_bytes(fine):
         steps = fine.steps(route)
         if steps is not None:
-            if best is None and timed and few and fine.even:
-                yield from _by_seconds(fine, topology, route)  # first, for it also knows better where seconds are equal
+            if best is None and prices and few and fine.even:
+                yield from _by_seconds(fine, prices, route)  # first, for it also knows better where seconds are equal
             best = best or route
-            least = fine.least_seconds(topology) if timed and fine.even else None
-            yield Candidate(steps, least if timed else bound)
+            least = fine.least_seconds(prices) if prices and fine.even else None
+            yield Candidate(steps, least if prices else bound)
     if not fine.even:
         return
     if best is None:
         coarse = None if few else _Setting.of(src, dst, primes=False)
         yield from () if coarse is None else _whole_axes(coarse, _MANY_MOVES)
         return
-    if not few and (timed or len(best.middle) > 1):
+    if not few and (prices or len(best.middle) > 1):
         coarse = _Setting.of(src, dst, primes=False)
         assert coarse is not None, "what is aligned in primes is aligned"
         if len(best.middle) > 1:
             yield from _whole_axes(coarse, _FEW_MOVES)
-        if timed:
+        if prices:
             start = TimedRoute(best.slices, best.middle, best.stages)
-            to_beat, _ = route_seconds(fine.problem, fine.prices(topology), start)
+            to_beat, _ = route_seconds(fine.problem, prices, start)
             yield from _whole_axes_by_seconds(coarse, topology, to_beat)
 
 
@@ -238,10 +238,10 @@ def _whole_axes(setting: _Setting, most_moves: int) -> Iterator[Candidate]:
         yield Candidate(steps)
 
 
-def _by_seconds(setting: _Setting, topology: Topology, best: Route) -> Iterator[Candidate]:
+def _by_seconds(setting: _Setting, prices: Prices, best: Route) -> Iterator[Candidate]:
     """The fastest route, where digits are few enough to prove it, from the one of fewest bytes."""
     start = TimedRoute(best.slices, best.middle, best.stages)
-    route, bound = fastest_route(setting.problem, setting.prices(topology), start)
+    route, bound = fastest_route(setting.problem, prices, start)
     if route is not None and (steps := setting.steps(route)) is not None:
         yield Candidate(steps, bound)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ranks import MESH, RANK, WORLD, check, main, same
 
 import redist
-from benchmarks.models import gpt
+from benchmarks.models import gpt, stacked
 from benchmarks.models.schedules import BP, GPT_MP, GPT_Z2, GPT_Z3
 from redist import BackendError, Layout, Mesh
 from redist import partir_core as partir
@@ -64,24 +64,10 @@ def training_clipped_and_checkpointed() -> Any:
 
 
 def scans() -> Any:
-    def stacked(ws: Any, m: Any, x: Any) -> Any:
-        def loss(ws: Any) -> Any:
-            def layer(h: Any, w: Any) -> Any:
-                return h + jnp.tanh(h @ w["up"] + w["bias"]) @ w["down"], jnp.mean(h)
-
-            h, means = jax.lax.scan(layer, x, ws)
-            return jnp.mean(h * h) + jnp.sum(means)
-
-        value, grads = jax.value_and_grad(loss)(ws)
-        m = jax.tree.map(lambda m, g: 0.9 * m + g, m, grads)
-        return jax.tree.map(lambda w, m: w - 0.1 * m, ws, m), m, value
-
-    rng = np.random.default_rng(0)
-    shapes = {"up": (3, 8, 16), "down": (3, 16, 8), "bias": (3, 16)}
-    ws = {name: rng.standard_normal(s).astype(np.float32) / 4 for name, s in shapes.items()}
+    ws = stacked.weights_of(3)
     tactics = [ManualPartition({"x": 0}, "B"), ManualPartition({"ws/up": 2, "ws/down": 1}, "M")]
     zero = ManualPartition({"ws": FIRST_DIVISIBLE_DIM, "m": FIRST_DIVISIBLE_DIM}, "B")
-    check(stacked, [ws, jax.tree.map(np.zeros_like, ws), X], [*tactics, zero])
+    check(stacked.training_step, [ws, jax.tree.map(np.zeros_like, ws), X], [*tactics, zero])
 
     def kept(x: Any, w: Any, key: Any, count: int) -> Any:
         """Carries that pass through, that trade places and that are given out twice; keys; both directions."""
