@@ -21,7 +21,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.executors.mpi import AGREEING, BY_HAND, CONTROL, GATHERING, OWN
+from benchmarks.executors.mpi import AGREEING, BY_HAND, CONTROL, FFT, GATHERING, OWN
 from benchmarks.problems import Problem, timing_problems
 from benchmarks.records import ROOT, Store
 from benchmarks.repeats import found_in, merged, place, together
@@ -141,6 +141,7 @@ def _row(record: dict[str, Any], seed: int) -> dict[str, Any]:
     for name, who in (("speedup", OWN), ("speedup_agreeing", AGREEING)):
         row[name] = _interval(record, row["best_by_hand"], who, seed)
     row["over_gathering"] = _interval(record, GATHERING, OWN, seed)
+    row["over_fft"] = _interval(record, FFT if FFT in seconds else None, OWN, seed)
     row["memory_ratio"] = record["stated"][GATHERING] / record["stated"][OWN] if OWN in record["stated"] else None
     return row
 
@@ -170,6 +171,10 @@ def mpi_tables(records: Sequence[dict[str, Any]], seed: int) -> RenderableType:
     parts: list[RenderableType] = [table]
     for family in dict.fromkeys(row["family"] for row in rows):
         group = [row for row in rows if row["family"] == family]
+        library = [row["over_fft"][0] for row in group if row["over_fft"] is not None]
+        if library:
+            mean = geometric_mean_interval(library, seed)
+            parts.append(Text(f"{family}: {mean} times as fast as {FFT} on its {len(library)} transpositions"))
         gain = geometric_mean_interval([row["over_gathering"][0] for row in group], seed)
         less = geometric_mean_interval([row["memory_ratio"] for row in group], seed)
         slow = sum(row["over_gathering"][0] < 2 for row in group)

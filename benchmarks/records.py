@@ -24,7 +24,7 @@ __all__ = ["ROOT", "Store", "environment", "read_records"]
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout."""
 
-_PACKAGES = ("numpy", "jax", "jaxlib", "torch", "mpi4py", "mpich", "z3-solver")
+_PACKAGES = ("numpy", "jax", "jaxlib", "torch", "mpi4py", "mpich", "mpi4py-fft", "z3-solver")
 
 
 def environment() -> dict[str, Any]:

@@ -39,10 +39,15 @@ def test_rows_against_hand_computed_figures() -> None:
     assert row["speedup"] == pytest.approx((1.5, 1.5, 1.5))
     assert row["speedup_agreeing"] == pytest.approx((1.25, 1.25, 1.25))
     assert row["over_gathering"] == pytest.approx((4.0, 4.0, 4.0))
-    assert row["memory_ratio"] == 4.5
+    assert row["memory_ratio"] == 4.5 and row["over_fft"] is None
     out = io.StringIO()
     Console(file=out, width=200).print(mpi_tables([record], seed=0))
     assert "1.500 [1.500, 1.500]" in out.getvalue() and "0 of 1 problems below 2" in out.getvalue()
+
+
+def test_the_library_is_a_peer_of_its_own() -> None:
+    (row,) = mpi_rows([raced(redist=1.0, mpi4py_fft=2.5, pack_alltoall=1.5, allgather_slice=4.0)], seed=0)
+    assert row["best_by_hand"] == "pack-alltoall" and row["over_fft"] == pytest.approx((2.5, 2.5, 2.5))
 
 
 def test_launches_of_a_problem_are_one_row() -> None:
