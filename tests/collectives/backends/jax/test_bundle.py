@@ -46,15 +46,38 @@ def random_step(rng: Random, gathers: bool, over: tuple[AxisLike, ...], reductio
 
 def random_blocks(layout: Layout, rng: np.random.Generator) -> list[Any]:
     """A block per device: of whole numbers small enough for every dtype, equal where the layout replicates."""
-    whole = rng.integers(0, 2, (MESH.size, *layout.shape))
-    names = [str(axis) for axis in layout.partial.axes] if layout.partial else []
-    blocks: list[Any] = []
-    for position in range(MESH.size):
-        coordinates = dict(zip("xyz", np.unravel_index(position, (2, 2, 2)), strict=True))
-        version = sum(int(coordinates[name]) << n for n, name in enumerate(names))
-        box = layout.box(position)
-        blocks.append(whole[version][tuple(slice(side.start, side.stop) for side in box)])
-    return blocks
+    whole = rng.integers(0, 2, (layout.mesh.size, *layout.shape))
+    version = layout.mesh.index(layout.partial_axes)
+    boxes = map(layout.box, range(layout.mesh.size))
+    return [
+        whole[n][tuple(slice(side.start, side.stop) for side in box)] for n, box in zip(version, boxes, strict=True)
+    ]
+
+
+def check(mesh_of: Any, steps: Sequence[tuple[Bundled, Layout]], seed: int) -> None:
+    """Run as one collective, the steps give what NumPy makes of each."""
+    assert len({kind_of(*step) for step in steps}) == 1
+    numbers, axes = np.random.default_rng(seed), steps[0][1].mesh.axes
+    inputs = [[x.astype(numpy_dtype(before.dtype)) for x in random_blocks(before, numbers)] for _, before in steps]
+    names = tuple(name for name, _ in axes)
+
+    def local(*stacks: Any) -> list[Any]:
+        frame = Frame(names, tuple(range(8)))
+        return [made[None] for made in run_bundle(steps, frame, [stack[0] for stack in stacks])]
+
+    every = P(names)
+    jitted = jax.jit(jax.shard_map(local, mesh=mesh_of(dict(axes)), in_specs=every, out_specs=every, check_vma=False))
+    stacks = [np.stack(blocks) for blocks in inputs]
+    made = jitted(*stacks)
+    for (step, before), blocks, got in zip(steps, inputs, made, strict=True):
+        expected, _ = run_steps(blocks, [step], before)
+        for position in range(8):
+            wanted = np.asarray(expected[position])
+            one = np.asarray(got)[position]
+            assert one.shape == wanted.shape
+            assert one.tobytes() == np.ascontiguousarray(wanted).tobytes(), (step, before, position)
+    counted = re.findall(r"stablehlo\.(all_gather|reduce_scatter|all_to_all)\b", jitted.lower(*stacks).as_text())
+    assert len(counted) == 1
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -63,28 +86,22 @@ def test_as_each_on_its_own(mesh_of: Any, seed: int) -> None:
     gathers, over, dtype = seed % 2 == 0, rng.choice(GOES), rng.choice(DTYPES)
     reduction = rng.choice(("sum", "max", "min", "prod")) if dtype != "c64" else "sum"
     steps = [random_step(rng, gathers, over, reduction, dtype) for _ in range(rng.randint(2, 5))]
-    assert len({kind_of(*step) for step in steps}) == 1
-    numbers = np.random.default_rng(seed)
-    inputs = [[block.astype(numpy_dtype(dtype)) for block in random_blocks(before, numbers)] for _, before in steps]
-    mesh = mesh_of({"x": 2, "y": 2, "z": 2})
+    check(mesh_of, steps, seed)
 
-    def local(*stacks: Any) -> list[Any]:
-        frame = Frame(("x", "y", "z"), tuple(range(8)))
-        return [made[None] for made in run_bundle(steps, frame, [stack[0] for stack in stacks])]
 
-    every = P(("x", "y", "z"))
-    jitted = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=every, out_specs=every, check_vma=False))
-    stacks = [np.stack(blocks) for blocks in inputs]
-    made = jitted(*stacks)
-    for (step, before), blocks, got in zip(steps, inputs, made, strict=True):
-        expected, _ = run_steps(blocks, [step], before)
-        for position in range(MESH.size):
-            wanted = np.asarray(expected[position])
-            one = np.asarray(got)[position]
-            assert one.shape == wanted.shape
-            assert one.tobytes() == np.ascontiguousarray(wanted).tobytes(), (step, before, position)
-    counted = re.findall(r"stablehlo\.(all_gather|reduce_scatter|all_to_all)\b", jitted.lower(*stacks).as_text())
-    assert len(counted) == 1
+def test_axes_that_are_cut_elsewhere(mesh_of: Any) -> None:
+    """Digits are numbered anew for every array: here y is the third of one and the second of the other."""
+    mesh = Mesh({"x": 4, "y": 2})
+    for gathers in (True, False):
+        steps: list[tuple[Bundled, Layout]] = []
+        for kept in (["x:(1)2"], ["x"]):
+            if gathers:
+                before = Layout(mesh, (16, 8), [kept, ["y"]], "f32")
+                steps.append((AllGather({1: ("y",)}), before))
+            else:
+                before = Layout(mesh, (16, 8), [kept, []], "f32", partial=["y"])
+                steps.append((ReduceScatter({1: ("y",)}), before))
+        check(mesh_of, steps, 0)
 
 
 def test_kinds_differ() -> None:
