@@ -136,24 +136,37 @@ def cached(plans: int) -> dict[str, Any]:
 
 def large(row: int) -> list[dict[str, Any]]:
     """One message of two rows of so many bytes from rank 0 to rank 1: as it lies, and rows in reverse order
-    by packing and by datatypes."""
+    by packing and by datatypes, posted and, where blocks are bound, blocking."""
     one, other = redist.Mesh([], [0]), redist.Mesh([], [1])
     source, target = redist.Layout(one, (2, row), dtype="u8"), redist.Layout(other, (2, row), dtype="u8")
     found = []
-    for step, method in (("permute", "packed"), ("exchange", "packed"), ("exchange", "datatypes")):
+    for step, method, bound in (
+        ("permute", "packed", False),
+        ("exchange", "packed", False),
+        ("exchange", "datatypes", False),
+        ("exchange", "packed", True),
+        ("exchange", "datatypes", True),
+    ):
         given = None
         if WORLD.rank == 0:
             given = np.full((2, row), 7, np.uint8)
             given[:, 0], given[:, -1] = [1, 2], [3, 4]
             given = given if step == "permute" else given[::-1]
-        made = redist.mpi.redistribute(given, redist.synthesize(source, target, steps=[step]), WORLD, method=method)
+        plan = redist.synthesize(source, target, steps=[step])
+        if bound:
+            with redist.mpi.Transfer(plan, WORLD, method=method) as transfer:
+                made = transfer.bind(given)()
+        else:
+            made = redist.mpi.redistribute(given, plan, WORLD, method=method)
         right = (made is None) == (WORLD.rank == 0)
         if made is not None:
             ends = [made[:, 0].tolist(), made[:, -1].tolist()]
             right = ends == [[1, 2], [3, 4]] if step == "permute" else ends == [[2, 1], [4, 3]]
             right = right and made.min() == 1 and made.max() == 7 and int(np.count_nonzero(made == 7)) == 2 * row - 4
         del made, given
-        found.append({"step": step, "method": method, "right": bool(WORLD.allreduce(right, op=MPI.LAND))})
+        found.append(
+            {"step": step, "method": method, "bound": bound, "right": bool(WORLD.allreduce(right, op=MPI.LAND))}
+        )
     return found
 
 
