@@ -315,12 +315,14 @@ def room(records: Sequence[Record]) -> str:
         group = [r for r in records if r["family"] == family and BASE in r["crossing_bytes"]]
         crossing = [r for r in group if r["least_crossing_bytes"]]
         ratios = [r["crossing_bytes"][BASE] / r["least_crossing_bytes"] for r in crossing]
+        if not ratios:
+            continue
         close = sum(ratio < 1.15 for ratio in ratios)
         parts.append(
             f"{family}: XLA brings {geometric_mean_interval(ratios, 0)} times the bytes into the busiest host that "
             f"any plan has to, and less than 1.15 times on {close} of {len(ratios)} problems where some have to."
         )
-    return "\n*Room*, headers of packets counted. " + " ".join(parts) + "\n"
+    return "\n*Room*, headers of packets counted. " + " ".join(parts) + "\n" if parts else ""
 
 
 SECTIONS = (("plan", "Plans", plans), ("timing", "JAX on one host", one_host), ("mpi", "MPI", on_ranks))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from redist.collectives.backends.jax.bundle import Bundled, Kind, kind_of
-from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram
+from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram, reads, results
 
 __all__ = ["BUNDLE_BYTES", "SMALL_BYTES", "Bundle", "bundled"]
 
@@ -56,7 +56,7 @@ class _Bundling:
                 self.waiting[kind].size += self.bytes_made(op)
                 self.home.update(dict.fromkeys(op.results, kind))
                 continue
-            for kind in dict.fromkeys(self.home[x] for x in _read(op) if x in self.home):
+            for kind in dict.fromkeys(self.home[x] for x in reads(op) if x in self.home):
                 yield from self.made(kind)
             member = _member(op)
             if member is None:
@@ -75,7 +75,7 @@ class _Bundling:
 
     def may_wait(self, op: Compute) -> Kind | None:
         """The bundle that an operation can wait for: the only one it needs, if it holds up nothing else."""
-        homes = {self.home.get(x) for x in _read(op) if x not in self.kept}
+        homes = {self.home.get(x) for x in reads(op) if x not in self.kept}
         kind = next(iter(homes)) if len(homes) == 1 else None
         if kind is None or op.blocks or self.waiting[kind].size + self.bytes_made(op) > BUNDLE_BYTES:
             return None
@@ -89,14 +89,8 @@ class _Bundling:
         yield tuple(bundle.members) if len(bundle.members) > 1 else bundle.members[0]
         yield from bundle.later
         for op in (*bundle.members, *bundle.later):
-            for x in (op.result,) if isinstance(op, Redistribute) else op.results:
+            for x in results(op):
                 del self.home[x]
-
-
-def _read(op: SpmdOp) -> list[int]:
-    if isinstance(op, Redistribute):
-        return [op.operand]
-    return [x for x in op.operands if isinstance(x, int)]
 
 
 def _member(op: SpmdOp) -> tuple[Kind, int] | None:

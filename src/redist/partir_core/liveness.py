@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from redist.partir_core.flops import family_of
 from redist.partir_core.program import TAG, Literal, Op
 from redist.partir_core.rules import FactorKind
-from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram
+from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram, reads, results
 
 __all__ = ["peak_bytes"]
 
@@ -36,7 +36,7 @@ def _peak(program: SpmdProgram, block: SpmdBlock, kept: Collection[int], given: 
     stored = _stored(block)
     last: dict[int, int] = {}
     for n, op in enumerate(block.ops):
-        for x in _operands(op):
+        for x in reads(op):
             for root in stored.get(x, (x,)):
                 last[root] = n
     forever = len(block.ops)
@@ -53,7 +53,7 @@ def _peak(program: SpmdProgram, block: SpmdBlock, kept: Collection[int], given: 
     peak = now
     for n, op in enumerate(block.ops):
         dying = {x: alive[x] for x in ends.get(n, ()) if x in alive}
-        made = {x: _size(program, x) for x in _results(op) if stored.get(x, (x,)) == (x,)}
+        made = {x: _size(program, x) for x in results(op) if stored.get(x, (x,)) == (x,)}
         peak = max(peak, now + _needed(program, op, dying, made, stored))
         alive |= made
         now += sum(made.values())
@@ -66,22 +66,12 @@ def _size(program: SpmdProgram, x: int) -> int:
     return program.values[x].local_bytes(program.mesh)
 
 
-def _operands(op: SpmdOp) -> list[int]:
-    if isinstance(op, Redistribute):
-        return [op.operand]
-    return [x for x in op.operands if isinstance(x, int)]
-
-
-def _results(op: SpmdOp) -> tuple[int, ...]:
-    return (op.result,) if isinstance(op, Redistribute) else op.results
-
-
 def _stored(block: SpmdBlock) -> dict[int, tuple[int, ...]]:
     """Where a value is: in itself (not listed, or alone), in values that it is a view of or computed from, or
     nowhere."""
     uses: dict[int, list[SpmdOp]] = {}
     for op in block.ops:
-        for x in _operands(op):
+        for x in reads(op):
             uses.setdefault(x, []).append(op)
     outputs = {x for x in block.outputs if isinstance(x, int)}
     stored: dict[int, tuple[int, ...]] = {}
@@ -97,7 +87,7 @@ def _stored(block: SpmdBlock) -> dict[int, tuple[int, ...]]:
                 after = uses.get(y, [])
                 filled = op.op.name in _FILLED
                 if y not in outputs and (filled or len(after) == 1) and all(map(_takes_in, after)):
-                    roots = (root for x in _operands(op) for root in stored.get(x, (x,)))
+                    roots = (root for x in reads(op) for root in stored.get(x, (x,)))
                     stored[y] = tuple(dict.fromkeys(roots))
     return stored
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from redist.collectives.plan import Plan
 from redist.collectives.steps import Slice
 from redist.partir_core.program import Literal
-from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram
+from redist.partir_core.spmd import Compute, Redistribute, SpmdBlock, SpmdOp, SpmdProgram, reads, results
 
 __all__ = ["Segment", "Step", "Steps", "Together", "Walked", "communicates", "steps_of"]
 
@@ -104,7 +104,7 @@ class _Cutting:
         steps: list[Step] = []
         owned = set(owned)
         for n, group in enumerate(groups):
-            made = [x for op in group for x in _results(op)]
+            made = [x for op in group for x in results(op)]
             unused = [x for x in made if x not in last]
             match group:
                 case [Redistribute() as op] if communicates(op.plan):
@@ -120,10 +120,8 @@ class _Cutting:
 
     def reads(self, op: SpmdOp) -> list[int]:
         """Values of the block that an operation reads, and constants that its bodies do."""
-        if isinstance(op, Redistribute):
-            return [op.operand]
-        read = [x for x in op.operands if isinstance(x, int)]
-        for block in op.blocks:
+        read = reads(op)
+        for block in op.blocks if isinstance(op, Compute) else ():
             inside = [x for inner in block.ops for x in self.reads(inner)]
             inside += [x for x in block.outputs if isinstance(x, int)]
             read += [x for x in inside if x in self.program.constants]
@@ -136,7 +134,7 @@ class _Cutting:
         effects = any(isinstance(op, Compute) and op.op.effects for op in ops)
         if not outputs and not effects:
             return None
-        made = {x for op in ops for x in _results(op)}
+        made = {x for op in ops for x in results(op)}
         inputs = tuple(dict.fromkeys(x for op in ops for x in self.reads(op) if x not in made))
         room = Counter(self.kind(x) for x in outputs)
         donated: list[int] = []
@@ -190,7 +188,3 @@ def _groups(ops: Sequence[SpmdOp]) -> Iterator[list[SpmdOp]]:
         run = []
     if run:
         yield run
-
-
-def _results(op: SpmdOp) -> tuple[int, ...]:
-    return (op.result,) if isinstance(op, Redistribute) else op.results

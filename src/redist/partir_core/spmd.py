@@ -15,7 +15,17 @@ from redist.types.mesh import Mesh, SubAxis
 if TYPE_CHECKING:
     from redist.collectives.plan import Plan
 
-__all__ = ["Compute", "Partials", "Redistribute", "SpmdBlock", "SpmdOp", "SpmdProgram", "SpmdValue"]
+__all__ = [
+    "Compute",
+    "Partials",
+    "Redistribute",
+    "SpmdBlock",
+    "SpmdOp",
+    "SpmdProgram",
+    "SpmdValue",
+    "reads",
+    "results",
+]
 
 Partials = tuple[tuple[SubAxis, FactorKind], ...]
 """Axes along which a value is a contribution, with the reduction."""
@@ -80,6 +90,18 @@ class Redistribute:
 
 
 SpmdOp = Compute | Redistribute
+
+
+def reads(op: SpmdOp) -> list[int]:
+    """The values that an operation reads."""
+    if isinstance(op, Redistribute):
+        return [op.operand]
+    return [x for x in op.operands if isinstance(x, int)]
+
+
+def results(op: SpmdOp) -> tuple[int, ...]:
+    """The values that an operation makes."""
+    return (op.result,) if isinstance(op, Redistribute) else op.results
 
 
 @dataclass(frozen=True, slots=True, eq=False)
